@@ -13,27 +13,29 @@ from xenoovs.errors import ParseError
 GOOD = "in_port(p0),eth_type(0x0800),ipv4(src=1.2.3.7/0.0.0.3), packets:1, bytes:98, used:0.1s, actions:p1"
 
 
-def test_a_low_bit_mask_is_a_mask_and_no_host_mask() -> None:
-    assert parse_megaflow(GOOD).ipv4_src == MaskedValue(3, 3)
+IPV6 = "in_port(p0),eth_type(0x86dd),ipv6(src={}), packets:0, bytes:0, used:never, actions:drop"
 
 
-@pytest.mark.parametrize("mask", ["0.0.0.2", "0.0.0.5", "0.255.0.1", "248.0.0.3"])
-def test_masks_that_are_no_prefix_are_read_bit_by_bit(mask: str) -> None:
-    megaflow = parse_megaflow(GOOD.replace("0.0.0.3", mask))
-    expected = int.from_bytes(bytes(map(int, mask.split("."))), "big")
-    assert megaflow.ipv4_src == MaskedValue(0x01020307 & expected, expected)
-
-
-def test_an_address_left_out_matches_anything() -> None:
-    assert parse_megaflow(GOOD.replace("src=1.2.3.7/0.0.0.3", "frag=no")).ipv4_src == MaskedValue(0, 0)
-    assert parse_megaflow(GOOD.replace(",ipv4(src=1.2.3.7/0.0.0.3)", "")).ipv4_src is None
-
-
-def test_ipv6_masks_and_prefix_lengths() -> None:
-    line = "in_port(p0),eth_type(0x86dd),ipv6(src={}), packets:0, bytes:0, used:never, actions:drop"
-    assert parse_megaflow(line.format("2001:db8::7/::3")).ipv6_src == MaskedValue(3, 3)
-    assert parse_megaflow(line.format("8000::/1")).ipv6_src == MaskedValue(1 << 127, 1 << 127)
-    assert parse_megaflow(line.format("::1")).ipv6_src == MaskedValue(1, (1 << 128) - 1)
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        # A low-bit mask is no host mask.
+        (GOOD, MaskedValue(3, 3)),
+        (GOOD.replace("0.0.0.3", "0.0.0.2"), MaskedValue(2, 2)),
+        (GOOD.replace("0.0.0.3", "0.0.0.5"), MaskedValue(5, 5)),
+        (GOOD.replace("0.0.0.3", "0.255.0.1"), MaskedValue(0x00020001, 0x00FF0001)),
+        (GOOD.replace("0.0.0.3", "248.0.0.3"), MaskedValue(3, 0xF8000003)),
+        # What is left out matches anything.
+        (GOOD.replace("src=1.2.3.7/0.0.0.3", "frag=no"), MaskedValue(0, 0)),
+        (GOOD.replace(",ipv4(src=1.2.3.7/0.0.0.3)", ""), None),
+        (IPV6.format("2001:db8::7/::3"), MaskedValue(3, 3)),
+        (IPV6.format("8000::/1"), MaskedValue(1 << 127, 1 << 127)),
+        (IPV6.format("::1"), MaskedValue(1, (1 << 128) - 1)),
+    ],
+)
+def test_the_source_of_a_megaflow(line: str, found: MaskedValue | None) -> None:
+    megaflow = parse_megaflow(line)
+    assert (megaflow.ipv6_src if "ipv6" in line else megaflow.ipv4_src) == found
 
 
 def test_statistics_may_come_in_any_order() -> None:

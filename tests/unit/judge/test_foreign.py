@@ -18,7 +18,6 @@ from xenoovs.judge.expected import expected_services
 from xenoovs.judge.findings import OffloadFindings, Unwildcarding
 from xenoovs.judge.foreign import (
     OTHER_ACTIONS,
-    PreemptingRule,
     attribute,
     extra_bits,
     preempting_rules,
@@ -199,7 +198,6 @@ def test_bits_that_our_own_flows_match_are_not_unwildcarded() -> None:
 
 
 OF_FILE = expected_services(compile_config(load_config(Path(__file__).parents[2] / "golden" / "verify" / "dns.yaml")))
-(RULE_DNS,) = (service for service in OF_FILE if service.name == "dns")
 OWN = TcFilter("ip", 2, 0, 1, "00" * 16, in_hw=True, counters=None)
 
 
@@ -216,56 +214,33 @@ def _rule(keys: dict[str, Any], *, pref: int = 1, protocol: str = "ip", kind: st
     return found
 
 
-def _found(rule: TcFilter, *own: TcFilter, device: str = "p0") -> tuple[PreemptingRule, ...]:
-    return preempting_rules(OF_FILE, [(device, one) for one in (rule, *own)])
+def _met(rule: TcFilter, *own: TcFilter, device: str = "p0") -> str:
+    found = preempting_rules(OF_FILE, [(device, one) for one in (rule, *own)])
+    return "\n".join(each.describe() + "; ineffective" * (not each.is_effective) for each in found) or "meets no block"
 
 
-@pytest.mark.parametrize(
-    ("keys", "blocks"),
-    [
-        ({"ip_proto": "udp", "dst_ip": "10.3.10.45", "dst_port": 53}, len(RULE_DNS.blocks)),
-        ({"ip_proto": "udp"}, len(RULE_DNS.blocks)),
-        ({}, len(RULE_DNS.blocks)),
-        ({"src_ip": "198.18.0.64"}, 1),
-        ({"src_ip": "0.0.0.0/0.0.0.1"}, 1),
-        ({"dst_ip": "10.3.10.0/24", "some_new_key": "7"}, len(RULE_DNS.blocks)),
-        ({"ip_proto": "tcp"}, 0),
-        ({"dst_ip": "10.3.10.46"}, 0),
-        ({"ip_proto": "udp", "dst_port": 54}, 0),
-    ],
+KEYS: tuple[dict[str, Any], ...] = (
+    {"ip_proto": "udp", "dst_ip": "10.3.10.45", "dst_port": 53},
+    {"ip_proto": "udp"},
+    {},
+    {"src_ip": "198.18.0.64"},
+    {"src_ip": "0.0.0.0/0.0.0.1"},
+    {"dst_ip": "10.3.10.0/24", "some_new_key": "7"},
+    {"ip_proto": "tcp"},
+    {"dst_ip": "10.3.10.46"},
+    {"ip_proto": "udp", "dst_port": 54},
 )
-def test_the_blocks_that_a_rule_matches(keys: dict[str, Any], blocks: int) -> None:
-    assert [len(rule.blocks) for rule in _found(_rule(keys), OWN)] == ([blocks] if blocks else [])
 
 
-@pytest.mark.parametrize(
-    ("rule", "own", "device", "is_met"),
-    [
-        *((_rule({}, kind="matchall", protocol=protocol), [OWN], "p0", True) for protocol in ("all", "ip")),
-        *(
-            (_rule({}, kind="matchall", protocol=protocol), [OWN], "p0", False)
-            for protocol in ("ipv6", "arp", "802.1Q")
-        ),
-        (_rule({}, pref=3), [OWN], "p0", False),
-        (_rule({}, pref=40000), [], "p0", True),
-        (_rule({}, action="continue"), [OWN], "p0", False),
-        (_rule({}), [], "p1", False),
-    ],
-    ids=[
-        *("all", "ip", "ipv6", "arp", "802.1Q"),
-        *("after those of Open vSwitch", "without those", "continues with the next ones", "of another port"),
-    ],
-)
-def test_whether_packets_of_blocks_meet_a_rule_first(
-    rule: TcFilter, own: list[TcFilter], device: str, is_met: bool
-) -> None:
-    assert [found.pref for found in _found(rule, *own, device=device)] == ([rule.pref] if is_met else [])
-
-
-def test_a_rule_is_described_with_its_packets() -> None:
-    (rule,) = _found(_rule({"src_ip": "198.18.0.64"}, packets=36), OWN)
-    assert rule.is_effective
-    assert rule.describe() == (
-        f"pref 1 flower src_ip 198.18.0.64 -> drop (in the NIC) meets 1 block of dns ({rule.blocks[0].backend}) before "
-        "Open vSwitch does; it took 36 packets"
-    )
+def test_the_blocks_whose_packets_meet_a_rule_first(*, update_golden: bool) -> None:
+    kinds = ("all", "ip", "ipv6", "arp", "802.1Q")
+    shown = {
+        **{f"keys {keys}": _met(_rule(keys), OWN) for keys in KEYS},
+        **{f"all of protocol {each}": _met(_rule({}, kind="matchall", protocol=each), OWN) for each in kinds},
+        "behind those of Open vSwitch": _met(_rule({}, pref=3), OWN),
+        "without those": _met(_rule({}, pref=40000)),
+        "it continues with the next ones": _met(_rule({}, action="continue"), OWN),
+        "of another port": _met(_rule({}), device="p1"),
+        "with packets": _met(_rule({"src_ip": "198.18.0.64"}, packets=36), OWN),
+    }
+    assert_recorded("preempting_rules.txt", shown, update=update_golden)
