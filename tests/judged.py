@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -30,11 +29,6 @@ def check_flow(
         groups: groups of the bridge, by number.
     """
     return judge(flow_topics((flow,), groups=groups), profile, version)
-
-
-def assert_shown(text: str, wanted: str) -> None:
-    """`wanted`: the text; `...` in it stands for any."""
-    assert re.fullmatch(".*".join(map(re.escape, wanted.split("..."))), text), text
 
 
 def assert_recorded(name: str, sections: Mapping[str, str], *, update: bool) -> None:

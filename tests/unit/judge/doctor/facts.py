@@ -67,44 +67,6 @@ WANTED = Requirements("ovsbr1", ("p0",), ("p1",), entries=9, foreign=ForeignFlow
 GOOD = DoctorCase(Evidence(HOST), WANTED)
 
 
-def with_host(**changes: Any) -> DoctorCase:
-    return replace(GOOD, evidence=Evidence(replace(HOST, **changes)))
-
-
-def with_database(**changes: Any) -> DoctorCase:
-    return with_host(database=replace(DATABASE, **changes))
-
-
-def with_config(**settings: str) -> DoctorCase:
-    """Keys with `_` for `-`, added to hw-offload=true."""
-    return with_database(config={"hw-offload": "true"} | {k.replace("_", "-"): v for k, v in settings.items()})
-
-
-def with_daemon(**changes: Any) -> DoctorCase:
-    return with_host(daemon=replace(DAEMON, **changes))
-
-
-def with_bridge(**changes: Any) -> DoctorCase:
-    return with_database(bridges=(replace(BRIDGE, **changes),))
-
-
-def with_device(name: str, **changes: Any) -> DoctorCase:
-    return with_host(devices=DEVICES | {name: replace(DEVICES[name], **changes)})
-
-
-def with_wanted(**changes: Any) -> DoctorCase:
-    return replace(GOOD, required=replace(WANTED, **changes))
-
-
-def with_history(**changes: Any) -> DoctorCase:
-    return with_daemon(history=replace(HISTORY, **changes))
-
-
-def with_facts(case: DoctorCase, **changes: Any) -> DoctorCase:
-    """The case with other facts of its host."""
-    return replace(case, evidence=replace(case.evidence, host=replace(case.host, **changes)))
-
-
 def as_text(row: CheckResult) -> str:
     """State, name and subject, what was seen, and what fixes it: after `->` for the user, after `=>` by --fix."""
     fix = "" if row.fix is None or row.state is CheckState.OK else f" {'-='[row.has_safe_fix]}> {row.fix}"

@@ -22,15 +22,6 @@ from tests.unit.judge.doctor.facts import (
     changes_of,
     device,
     interface,
-    with_bridge,
-    with_config,
-    with_daemon,
-    with_database,
-    with_device,
-    with_facts,
-    with_history,
-    with_host,
-    with_wanted,
 )
 from xenoovs.datapath.database import BridgeState, Controller, Database, Mirror, PortState
 from xenoovs.datapath.fact import Unknown
@@ -64,6 +55,44 @@ COST = ForeignCost(packets=100, entries=9, entries_with_foreign=9, overridden=0)
 DEAR = replace(COST, entries_with_foreign=46)
 NO_DEVLINK = Unknown("devlink is not installed")
 NO_TC = Unknown("tc is not installed")
+
+
+def with_host(**changes: Any) -> DoctorCase:
+    return replace(GOOD, evidence=Evidence(replace(HOST, **changes)))
+
+
+def with_database(**changes: Any) -> DoctorCase:
+    return with_host(database=replace(DATABASE, **changes))
+
+
+def with_config(**settings: str) -> DoctorCase:
+    """Keys with `_` for `-`, added to hw-offload=true."""
+    return with_database(config={"hw-offload": "true"} | {k.replace("_", "-"): v for k, v in settings.items()})
+
+
+def with_daemon(**changes: Any) -> DoctorCase:
+    return with_host(daemon=replace(DAEMON, **changes))
+
+
+def with_bridge(**changes: Any) -> DoctorCase:
+    return with_database(bridges=(replace(BRIDGE, **changes),))
+
+
+def with_device(name: str, **changes: Any) -> DoctorCase:
+    return with_host(devices=DEVICES | {name: replace(DEVICES[name], **changes)})
+
+
+def with_wanted(**changes: Any) -> DoctorCase:
+    return replace(GOOD, required=replace(WANTED, **changes))
+
+
+def with_history(**changes: Any) -> DoctorCase:
+    return with_daemon(history=replace(HISTORY, **changes))
+
+
+def with_facts(case: DoctorCase, **changes: Any) -> DoctorCase:
+    """The case with other facts of its host."""
+    return replace(case, evidence=replace(case.evidence, host=replace(case.host, **changes)))
 
 
 def _policy(setting: str, used: str | None, **daemon: Any) -> DoctorCase:
