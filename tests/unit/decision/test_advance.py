@@ -71,20 +71,23 @@ def drained(halves: State) -> State:
     return go(halves, pinning(1, 0, 0))
 
 
-def test_mode_none_moves_at_once(halves: State) -> None:
-    assert ways(go(halves, pinning(1, 0, 0, drain=AT_ONCE))) == []
+OTHER_BITS = replace(pinning(1, 0, 0).services[0], key=BlockKey(positions=(7, 6, 5, 4, 3, 2, 1, 0)))
 
 
-def test_no_connection_is_left_at_a_port_that_is_gone(halves: State) -> None:
-    assert ways(go(halves, pinning(1, 0, 0), ports=("p0",))) == []
+@pytest.mark.parametrize(
+    ("changed", "ports"),
+    [(pinning(1, 0, 0, drain=AT_ONCE), PORTS), (pinning(1, 0, 0), ("p0",)), (small.balancer(OTHER_BITS), PORTS)],
+    ids=["mode none", "a port that is gone", "blocks of other bits"],
+)
+def test_what_moves_at_once(halves: State, changed: Balancer, ports: Collection[str]) -> None:
+    assert ways(go(halves, changed, ports=ports)) == []
 
 
-def test_a_second_change_after_the_time_is_over_keeps_the_second_backend(drained: State) -> None:
-    assert ways(go(drained, pinning(0, 0, 1), now_s=60.0)) == [("b0", "b2"), ("b0", "b2")]
-
-
-def test_when_the_first_backend_dies_the_second_change_keeps_the_second(drained: State) -> None:
-    assert ways(go(drained, pinning(0, 0, 1), ejected=DEAD)) == [("b0", "b2"), ("b0", "b2")]
+@pytest.mark.parametrize(("now_s", "ejected"), [(60.0, {}), (0.0, DEAD)], ids=["its time is over", "it is dead"])
+def test_a_second_change_keeps_the_second_backend_where_the_first_keeps_nothing(
+    drained: State, now_s: float, ejected: Mapping[str, frozenset[str]]
+) -> None:
+    assert ways(go(drained, pinning(0, 0, 1), now_s=now_s, ejected=ejected)) == [("b0", "b2"), ("b0", "b2")]
 
 
 def test_clients_that_come_back_in_their_drain_need_not_settle(drained: State) -> None:
@@ -132,18 +135,6 @@ def test_a_drain_that_is_not_to_go_on_stays_where_it_is(drained: State) -> None:
     assert go(drained, pinning(1, 0, 0), settle_s=None, now_s=30.0) == drained
 
 
-def test_udp_has_nothing_to_settle() -> None:
-    before = go((Decision(), Transition()), pinning(1, 1, protocol=Protocol.UDP))
-    after = go(before, pinning(1, 0, protocol=Protocol.UDP))
-    assert [move.phase for move in moves(after)] == [Phase.OPEN]
-
-
 @pytest.mark.parametrize(("max_revalidator_ms", "seconds"), [(None, 2.0), (100, 2.0), (500, 2.0), (1500, 6.0)])
 def test_blocks_settle_as_long_as_megaflows_may_be_out_of_date(max_revalidator_ms: int | None, seconds: float) -> None:
     assert settle_s(max_revalidator_ms) == seconds
-
-
-def test_blocks_of_other_bits_move_at_once(halves: State) -> None:
-    (service,) = pinning(1, 0, 0).services
-    other = replace(service, key=BlockKey(positions=(7, 6, 5, 4, 3, 2, 1, 0)))
-    assert ways(go(halves, small.balancer(other))) == []

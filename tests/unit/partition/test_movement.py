@@ -6,15 +6,11 @@ The seeds are fixed; docs/explanation/movement.md has more streams.
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import pairwise
 
 import pytest
 
 from scripts.movement import LIKE, UNLIKE
 from scripts.movement_streams import CONFIG, Kind, Step, measure, measure_health
-from xenoovs.partition.block import moved
-from xenoovs.partition.change import Goal, start, update
-from xenoovs.partition.solve import partition
 
 FEW = Kind("few", 2, 8, 20)
 WEIGHTS_ONLY = Kind("weights", 8, 20, 20, (Step.WEIGHT,))
@@ -50,33 +46,3 @@ def test_deaths_and_returns_move_little_more_than_they_must(kind: Kind, toleranc
 def test_blocks_do_not_get_more_and_more(kind: Kind) -> None:
     blocks = measure(kind, Fraction(5, 100), seeds=(11,), events=300).blocks
     assert all(sum(blocks[first : first + 100], Fraction(0)) <= 175 for first in (0, 100, 200))
-
-
-def test_weights_that_creep_do_not_make_more_and_more_blocks() -> None:
-    weights = [Fraction(weight) for weight in (11, 7, 13, 5, 17, 8)]
-    tolerance = Fraction(5, 100)
-    live = partition(weights, tolerance=tolerance).assignment
-    most = 0
-    for number in range(300):
-        weights[number % 6] *= Fraction(101, 100) if number % 2 else Fraction(100, 101)
-        goal = Goal(tuple(weights), tolerance)
-        new = update(live, goal)
-        begin = start(live, goal)
-        assert moved(live, new) <= begin.least_moved + begin.spare_units
-        live, most = new, max(most, len(new.blocks))
-    assert most <= 2 * len(partition(weights, tolerance=tolerance).assignment.blocks)
-
-
-def test_backends_that_leave_one_after_the_other_leave_no_more_blocks_than_the_ceiling() -> None:
-    tolerance = Fraction(5, 100)
-    live = partition([1] * 19, tolerance=tolerance).assignment
-    counts = []
-    for left in range(18, 0, -1):
-        goal = Goal((1,) * left, tolerance)
-        owners = [None, *range(left)]
-        ceiling = 4 * start(live, goal, owners=owners).usual_blocks
-        live = update(live, goal, owners=owners)
-        assert len(live.blocks) <= ceiling
-        counts.append(len(live.blocks))
-    assert counts[-1] == 1
-    assert any(later < earlier for earlier, later in pairwise(counts))
