@@ -8,13 +8,10 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.property.agent_world import AgentWorld, Rules
 from tests.unit import balancer as small
 from xenoovs.decision.decide import decide, undisturbed
 from xenoovs.decision.decision import Decision, DesiredState, ServiceDecision, moved
-from xenoovs.engine.change import PlanOptions
-from xenoovs.engine.engine import Engine
 from xenoovs.model.balancer import AllDown, Churn, Service
 
 
@@ -159,15 +156,3 @@ def test_a_restarted_agent_moves_no_client_of_a_backend_that_is_drained_and_answ
     world.set_weight(0, 1, None)
     world.run(10)
     assert world.ours() == well
-
-
-def test_a_drained_backend_is_not_called_ejected_in_a_plan() -> None:
-    service = small.service(small.claim(), 2, 1, 1)
-    switch = FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]))
-    engine = Engine(switch)
-    engine.round(desired(service, frozenset()), now_s=0.0)
-    engine.round(desired(service, frozenset({"b1"})), now_s=1.0)
-    for weight, ejected in ((1, ("b1",)), (0, ())):
-        planned = Engine(switch).plan(small.balancer(with_weight(service, "b1", weight)), PlanOptions())
-        assert planned.difference.is_empty
-        assert [each.ejected for each in planned.services()] == [ejected]

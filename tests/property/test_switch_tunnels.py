@@ -50,12 +50,6 @@ def _from_tunnels(balancer: Balancer) -> list[str]:
     return sorted(render_flow(flow).partition("priority=")[2] for flow in flows if "gnv0" in str(flow.match.in_port))
 
 
-def test_answers_leave_by_the_ingress_port_and_nothing_else_enters_by_a_tunnel() -> None:
-    remotes = ("0x1389,tun_src=192.168.77.11", "0x138a,tun_src=192.168.77.12")
-    answers = [f"100,ip,tun_id={remote},in_port=gnv0,nw_src=10.3.10.45 actions=output:p0" for remote in remotes]
-    assert _from_tunnels(behind_tunnels()) == ["1,in_port=gnv0 actions=drop", *answers]
-
-
 @pytest.mark.parametrize("policy", OtherTraffic)
 def test_no_policy_for_other_traffic_is_for_tunnels(policy: OtherTraffic) -> None:
     balancer = behind_tunnels(returns=Returns.DIRECT)
