@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.fleet_support import EMPTY, given, settled
 from tests.switch_tunnels import behind_tunnels
-from xenoovs.fleet.health import AvailabilityHistory, Votes, followed, target_of, targets_of
+from xenoovs.fleet.health import AvailabilityHistory, Votes, followed, max_unfit, next_unfit, target_of, targets_of
 from xenoovs.fleet.plan import Memo
 from xenoovs.fleet.rollout import lost_targets
 from xenoovs.fleet.snapshot import TargetRow, TargetState, target_problems, target_rows
@@ -125,3 +125,12 @@ def test_bug_a_backend_that_is_drained_in_each_group_of_its_site_ended_a_roll_ou
     override = FleetOverride("", "b2", Fraction(0), Fraction(1), "", 0)
     overrides = {(f"web@{group}", "b2"): override for group in drained.split(",")}
     assert (lost(frozenset({"b2"}), frozenset(), overrides) == {"b2"}) is is_needed
+
+
+@pytest.mark.parametrize(("dpus", "most"), [(0, 0), (1, 0), (2, 1), (3, 1), (9, 2), (10, 3), (1000, 300)])
+def test_at_most_three_of_ten_dpus_and_never_all_are_unfit(dpus: int, most: int) -> None:
+    assert max_unfit(dpus) == most
+    names = [f"d{number}" for number in range(dpus)]
+    fleet = replace(EMPTY, dpus={name: Dpu(name, frozenset()) for name in names})
+    assert len(next_unfit(fleet, {name: DpuStatus(name, is_fit=False) for name in names})) == most
+    assert next_unfit(fleet, None) == {}
