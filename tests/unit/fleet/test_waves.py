@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.command_line import SMALL_CONFIG
-from tests.fleet_support import EMPTY, MORE, committed, given, overridden, settled
+from tests.fleet_support import EMPTY, MORE, committed, given, settled
 from xenoovs.fleet.plan import next_change
 from xenoovs.fleet.rollout import (
     PATIENCE_S,
@@ -19,9 +19,7 @@ from xenoovs.fleet.rollout import (
     hw_share,
     next_step,
     planned_waves,
-    uncompared,
     waits_for,
-    with_baseline,
 )
 from xenoovs.fleet.snapshot import DpuState, dpu_rows, roll_out_lines
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, IntentState
@@ -73,21 +71,6 @@ def test_one_of_twenty_dpus_may_be_silent_and_of_ten_none() -> None:
         assert step.silent == silent
         assert step.reason == ("" if silent else f"dpu7: has generation {view.ack - 1} after 120 s")
     assert next_step(view, None, watched_s=SOAK_S + PATIENCE_S).reason.startswith("dpu1: has not reported yet")
-
-
-def test_an_override_during_a_roll_out_is_for_all_dpus_in_one_transaction_and_the_wave_is_watched_again() -> None:
-    view = rolling(fleet(1, 3))
-    after = settled(overridden(view, ("dns", "fips2")))
-    assert after.generation == view.generation + 2 == after.ack
-    assert after.of_dpu("dpu1").services["dns"].active.owners == {"fips3", "fips4"}
-    assert after.of_dpu("dpu2").services["dns"].active.owners == {"fips3"}
-    assert after.wave == view.wave
-
-
-def test_a_new_dpu_does_not_begin_the_wave_again() -> None:
-    view = rolling(fleet(1, 3))
-    after = committed(view, Changes(dpus={"dpu9": Dpu("dpu9", frozenset())}))
-    assert next_change(after).is_empty
 
 
 def planned(waves: tuple[int, ...], **how: Any) -> dict[str, int]:
@@ -149,42 +132,6 @@ def test_waves_are_by_rack_or_group_and_canaries_of_many_racks() -> None:
     assert all(len({each.wave for each in spread.values() if each.rack == rack}) > 2 for rack in ("r1", "r4"))
 
 
-def in_hardware(view: FleetView, **verdicts: dict[str, int]) -> dict[str, DpuStatus]:
-    """Reports of which all are fresh; DPUs that are not named have no traffic."""
-    return {
-        name: replace(each, verdicts=verdicts.get(name, {"ABSENT": 5}), sampled=view.generation)
-        for name, each in reports(view).items()
-    }
-
-
-def watched(**verdicts: dict[str, int]) -> FleetView:
-    """The first wave of dpu1, which had these verdicts before it."""
-    view = given(fleet(1, 3), MORE, IntentState.ROLLING, soak_s=SOAK_S)
-    return settled(committed(view, with_baseline(view, next_change(view).changes, in_hardware(view, **verdicts))))
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ({"HW": 98, "SW": 2}, {"HW": 970, "SW": 30}),
-        ({"HW": 98, "SW": 2}, {"HW": 5}),
-        # No traffic now: nothing to compare.
-        ({"HW": 98}, {"ABSENT": 8}),
-        ({"HW": 98}, {"HW": 8, "UNCONFIRMED": 8, "LATER_VERSION": 3}),
-        # No traffic before.
-        ({"ABSENT": 8}, {"SW": 8}),
-        ({}, {"SW": 8}),
-        # No hardware offload, as in a lab.
-        ({"SW": 8}, {"TC_SW": 8}),
-        ({"HW": 1, "SW": 99}, {"SW": 100}),
-    ],
-    ids=str,
-)
-def test_a_dpu_is_compared_with_itself(before: dict[str, int], after: dict[str, int]) -> None:
-    view = watched(dpu1=before)
-    assert next_step(view, in_hardware(view, dpu1=after), watched_s=SOAK_S).changes is not None
-
-
 def test_the_share_in_hardware_leaves_out_what_is_not_known() -> None:
     assert hw_share({}) is hw_share({"ABSENT": 3, "UNCONFIRMED": 1}) is None
     assert hw_share({"HW": 1, "ABSENT": 9, "IDLE_HW": 1, "CONTRADICTED": 1, "TC_SW": 1}) == Fraction(1, 4)
@@ -224,20 +171,6 @@ def test_a_roll_out_is_described_with_the_time_of_its_wave_where_the_store_has_i
         found = {name: replace(each, seen_ms=seen_ms) for name, each in reports(view).items()}
         line, _ = roll_out_lines(replace(view, switch_at_ms=at_ms), found, now_s=now_s)
         assert "1 of 2 DPUs, watched for 1m in all;" in line
-
-
-def test_a_roll_out_names_the_dpus_whose_share_in_hardware_it_cannot_compare() -> None:
-    """It reported nothing, so a NIC that takes no rules passed if the earlier share was unknown."""
-    view = watched(dpu1={"HW": 5})
-    assert len(roll_out_lines(view, in_hardware(view, dpu1={"HW": 5}), now_s=0.0)) == 1
-    unknown = watched(dpu1={"ABSENT": 5})
-    assert roll_out_lines(unknown, in_hardware(unknown), now_s=0.0)[1:] == [
-        "share in hardware not compared, as unknown before the wave: dpu1"
-    ]
-    # Not before a wave, and not on a DPU that an operator took out of service.
-    assert uncompared(settled(given(fleet(1, 3), MORE))) == ()
-    out = replace(unknown, dpus={**unknown.dpus, "dpu1": replace(unknown.dpus["dpu1"], is_out=True)})
-    assert uncompared(out) == ()
 
 
 @pytest.mark.parametrize("lacks", ["is_out", "is_unfit"])
