@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
-from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
@@ -178,21 +177,16 @@ class Exhausted(FakeSwitch):
     left = 3
 
     def incarnation(self, bridge: str) -> str | None:
-        if self.flows_were_sent and self.left:
+        if self.all_flows("ovsbr1") and self.left:
             self.left -= 1
             raise OSError(errno.EMFILE, "Too many open files")
         return super().incarnation(bridge)
 
-    @property
-    def flows_were_sent(self) -> bool:
-        return bool(self.all_flows("ovsbr1"))
-
 
 def test_an_agent_without_descriptors_goes_on_when_it_has_some(tmp_path: Path) -> None:
     """Between rounds, and in a task beside them."""
-    switch, path, begun = Exhausted(fake_bridge("ovsbr1", ["p0", "p1"])), tmp_path / "c.yaml", list[int]()
-    path.write_text(SMALL_CONFIG)
-    agent = Agent(ConfigFile(path), Engine(switch), probe=broken)
+    switch, begun = Exhausted(fake_bridge("ovsbr1", ["p0", "p1"])), list[int]()
+    agent = Agent(ConfigFile(make_scene(tmp_path).config), Engine(switch), probe=broken)
 
     async def beside() -> None:
         begun.append(1)
@@ -283,9 +277,6 @@ def test_a_round_that_does_not_end_is_reported_and_no_request_waits_for_it(
 PINNING = replace(ONE, services=tuple(replace(s, drain=Drain(DrainMode.PIN)) for s in ONE.services))
 SECOND = ONE.services[0].backends[1].next_hop
 FIRST_OUT = {"s": frozenset({"b0"})}
-RAMPED = SMALL_CONFIG.replace("    backends:", "    health: {probe: icmp, ramp: 600s}\n    backends:").replace(
-    "weight: ", "address: 192.0.2.2, weight: "
-)
 
 
 class HalfSilent(FakeSwitch):
@@ -323,8 +314,8 @@ def test_clients_of_a_dead_backend_move_without_the_database(balancer: Balancer)
 
 def test_an_agent_that_starts_without_a_database_continues_slow_starts(tmp_path: Path) -> None:
     """The slow start in the flows was not read later, so the backend got all clients back at once."""
-    scene = make_scene(tmp_path)
-    scene.config.write_text(RAMPED.replace("192.0.2.2, weight: 30", "192.0.2.3, weight: 30"))
+    scene = checked_scene(tmp_path)
+    scene.edit("fall: 1", "fall: 1, ramp: 600s")
     balancer = load_config(scene.config)
     (service,) = balancer.services
     ramps = {(service.name, service.backends[0].name): Fraction(3, 8)}
@@ -526,19 +517,12 @@ def test_a_bridge_that_is_recreated_meanwhile_is_planned_for_again(switch: FakeS
     assert engine.round(AFTER, now_s=3.0).difference.is_empty
 
 
-def with_other(*weights: int) -> DesiredState:
-    """A service with these weights, and another one."""
-    claims = (small.claim(IPv4Address(f"192.0.2.{n}"), protocol=Protocol.UDP) for n in (1, 2))
-    return DesiredState(
-        small.balancer(small.service(next(claims), *weights), small.service(next(claims), name="other"))
-    )
-
-
 def test_before_its_time_only_the_services_that_change_are_read(
     switch: FakeSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, read = Engine(switch), list[set[int]]()
-    engine.round(with_other(3, 1), now_s=0.0)
+    engine.round(DesiredState(TWO), now_s=0.0)
+    changed = replace(TWO.services[0], backends=small.backends(1, 3))
 
     def noting(bridge: str, *, only: Cookies) -> str:
         text = FakeSwitch.dump_flow_text(switch, bridge, only=only)
@@ -546,7 +530,8 @@ def test_before_its_time_only_the_services_that_change_are_read(
         return text
 
     monkeypatch.setattr(switch, "dump_flow_text", noting)
-    change = engine.round(with_other(1, 3), now_s=1.0, appointment=Soon(nothing, nothing))
+    desired = DesiredState(small.balancer(changed, TWO.services[1]))
+    change = engine.round(desired, now_s=1.0, appointment=Soon(nothing, nothing))
     # Before the wait, after it, and what the change has left.
     assert (len(change.touched), read) == (1, [set(change.touched)] * 3)
 

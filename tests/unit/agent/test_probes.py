@@ -11,6 +11,8 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from fractions import Fraction
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ import pytest
 from tests.patience import PATIENCE_S, eventually
 from tests.probe_support import Talk, ask, nothing_left, tcp_server, udp_answers
 from tests.processes import command_line
+from tests.unit import balancer as small
 from xenoovs.agent import scheduler as module
 from xenoovs.agent.log import LOGGER
 from xenoovs.agent.probe.run import Prober
@@ -40,13 +43,13 @@ from xenoovs.agent.probe.target import (
     UdpTarget,
     Via,
 )
-from xenoovs.agent.scheduler import Probe, ProbeScheduler, max_probes
+from xenoovs.agent.scheduler import ProbeScheduler, max_probes
 from xenoovs.agent.state import AgentState, ConfigFollowed
 from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import BackgroundTasks
 from xenoovs.display import span
 from xenoovs.model.address import IPAddress
-from xenoovs.model.load import parse_config
+from xenoovs.model.balancer import Health, ProbeKind
 from xenoovs.switch.process import run
 
 LOCAL = ip_address("127.0.0.1")
@@ -471,127 +474,77 @@ def test_the_program_gets_the_documented_variables_and_no_others_of_our_environm
 
 
 BACKENDS = 20
-CONFIG = """\
-version: 1
-switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
-health: {probe: tcp, port: 80, interval: 50ms, timeout: 40ms, jitter: 0%}
-services:
-  - name: web
-    vip: 10.3.10.45
-    protocol: tcp
-    ports: [80]
-    backends:
-""" + "".join(
-    f"      - {{name: b{i}, mac: 02:00:5e:10:00:{i:02x}, weight: 1, address: 198.51.100.{1 + i}}}\n"
-    for i in range(BACKENDS)
-)
 
 
 class Scheduled:
-    """A running scheduler and the state that it changes."""
+    """A running scheduler, the state that it changes, and backends that answer unless this host is short of files."""
 
-    def __init__(self, probe: Probe, config: str = CONFIG, max_running: int = sys.maxsize) -> None:
-        balancer = parse_config(config, file="c.yaml")
-        self.tasks = BackgroundTasks()
-        self.store = Store(AgentState(balancer, balancer))
-        self.scheduler = ProbeScheduler(probe, self.store, self.tasks, max_running)
+    def __init__(self, backends: int = BACKENDS, interval_ms: int = 50, max_running: int = sys.maxsize) -> None:
+        health = Health(ProbeKind.TCP, 80, interval_ms=interval_ms, timeout_ms=interval_ms, jitter=Fraction(0))
+        one = replace(small.service(small.claim(), *[1] * backends), health=health)
+        addressed = tuple(replace(b, address=ip_address(f"198.51.100.{n}")) for n, b in enumerate(one.backends, 1))
+        self.balancer = small.balancer(replace(one, backends=addressed))
+        self.tasks, self.store = BackgroundTasks(), Store(AgentState(self.balancer, self.balancer))
+        self.scheduler = ProbeScheduler(self.probe, self.store, self.tasks, max_running)
+        self.is_short, self.calls, self.running, self.most = False, 0, 0, 0
 
-    async def run(self, until: Callable[[], bool]) -> None:
-        self.tasks.start(self.scheduler.run())
-        # Only now: new checks wake a scheduler that has nothing to do.
-        await asyncio.sleep(0)
-        self.store.dispatch(ConfigFollowed(self.store.state.balancer))
-        try:
-            await asyncio.wait_for(self._reach(until), PATIENCE_S)
-        finally:
+    async def probe(self, target: Target, *, timeout_s: float) -> ProbeResult:
+        self.calls += 1
+        if self.is_short:
+            raise ResourceShortage("too many open files")
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await asyncio.sleep(timeout_s / 5)
+        self.running -= 1
+        return ProbeResult(ok=True, latency_s=0.0, reason="answered")
+
+    def run(self, until: Callable[[], bool]) -> None:
+        async def reach() -> None:
+            self.tasks.start(self.scheduler.run())
+            # Only now: new checks wake a scheduler that has nothing to do.
+            await asyncio.sleep(0)
+            self.store.dispatch(ConfigFollowed(self.balancer))
+            end_s = time.monotonic() + PATIENCE_S
+            while not until() and time.monotonic() < end_s:
+                await asyncio.sleep(0.01)
             await self.tasks.stop()
+            assert time.monotonic() < end_s
 
-    async def _reach(self, condition: Callable[[], bool]) -> None:
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
-def answered() -> ProbeResult:
-    return ProbeResult(ok=True, latency_s=0.0, reason="answered")
+        asyncio.run(reach())
 
 
 def test_an_interval_shorter_than_any_pause_is_met() -> None:
     """While the only probe is on its way nothing is due: its result sets the next time."""
-    asked = []
-
-    async def probe(target: Target, *, timeout_s: float) -> ProbeResult:
-        asked.append(target)
-        return answered()
-
-    one = CONFIG.partition("      - {name: b1")[0].replace(
-        "interval: 50ms, timeout: 40ms", "interval: 5ms, timeout: 5ms"
-    )
-    asyncio.run(Scheduled(probe, one).run(lambda: len(asked) >= 300))
+    one = Scheduled(backends=1, interval_ms=5)
+    one.run(lambda: one.calls >= 300)
 
 
 def test_no_more_probes_run_than_there_are_descriptors_for() -> None:
-    running, most, done = 0, 0, 0
-
-    async def probe(target: Target, *, timeout_s: float) -> ProbeResult:
-        nonlocal running, most, done
-        running += 1
-        most = max(most, running)
-        await asyncio.sleep(0.01)
-        running -= 1
-        done += 1
-        return answered()
-
-    scheduled = Scheduled(probe, max_running=3)
-    asyncio.run(scheduled.run(lambda: done >= 5 * BACKENDS))
-    assert most == 3
-    assert scheduled.store.state.tracker.is_settled
+    few = Scheduled(max_running=3)
+    few.run(lambda: few.calls >= 5 * BACKENDS)
+    assert few.most == 3
+    assert few.store.state.tracker.is_settled
 
 
-def test_a_shortage_of_this_host_is_no_failure_of_a_backend() -> None:
-    calls = 0
-
-    async def probe(target: Target, *, timeout_s: float) -> ProbeResult:
-        nonlocal calls
-        calls += 1
-        if calls <= 2 * BACKENDS:
-            raise ResourceShortage("too many open files")
-        return answered()
-
-    scheduled = Scheduled(probe)
-    asyncio.run(scheduled.run(lambda: calls >= 5 * BACKENDS))
-    health = scheduled.store.state.tracker.health.values()
-    assert {(each.is_up, each.transitions, each.failed_s) for each in health} == {(True, 0, ())}
-
-
-def test_lateness_is_logged_with_its_reason_and_its_end(
+def test_a_shortage_of_this_host_is_no_failure_of_a_backend_and_lateness_is_logged_with_its_reason_and_its_end(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, seconds in (("_LATE_S", 0.3), ("_SUSTAINED_S", 0.3)):
         monkeypatch.setattr(module, name, seconds)
-    is_short = True
+    caplog.set_level("INFO", LOGGER)
+    short = Scheduled()
+    short.is_short = True
 
-    async def probe(target: Target, *, timeout_s: float) -> ProbeResult:
-        if is_short:
-            raise ResourceShortage("too many open files")
-        return answered()
+    def is_over() -> bool:
+        short.is_short = short.is_short and not short.scheduler.late_s
+        return not short.is_short and not short.scheduler.late_s
 
-    scheduled = Scheduled(probe)
-
-    async def main() -> None:
-        nonlocal is_short
-
-        def is_late() -> bool:
-            nonlocal is_short
-            is_short = is_short and not scheduled.scheduler.late_s
-            return not is_short and not scheduled.scheduler.late_s
-
-        await scheduled.run(is_late)
-
-    with caplog.at_level("INFO", logger=LOGGER):
-        asyncio.run(main())
+    short.run(is_over)
     late, on_time = caplog.records
     assert (late.message, on_time.message) == ("health checks are late", "health checks are on time again")
     assert late.__dict__["facts"]["reason"] == "too many open files"
+    health = short.store.state.tracker.health.values()
+    assert {(each.is_up, each.transitions, each.failed_s) for each in health} == {(True, 0, ())}
 
 
 @pytest.mark.parametrize(("descriptors", "probes"), [(1024, 768), (4096, 3840), (256, 16), (1 << 20, (1 << 20) - 256)])
