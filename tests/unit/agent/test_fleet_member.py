@@ -87,24 +87,15 @@ def test_a_sample_is_reported_for_its_generation_alone_and_outside_of_a_wave_wit
 
 
 def test_in_a_wave_the_first_verdicts_are_reported_at_once_and_then_a_share_that_changes() -> None:
-    reports = VerdictReports()
-    reports.add(OffloadSample(GOOD, 101))
-    first = reports.reported(STATUS, is_due=False, ack=5)
-    # A count that wobbles is no other share.
+    reports, status = VerdictReports(), STATUS
+    # A count that wobbles is no other share. One sample may meet a megaflow that was made a moment ago.
     fewer = findings("".join(DUMP.splitlines(keepends=True)[:-1]))
     assert verdict_counts(fewer) != verdict_counts(GOOD)
-    for _ in range(2):
-        reports.add(OffloadSample(fewer, 102))
-        assert reports.reported(first, is_due=False, ack=5) == first
-    # One sample may meet a megaflow that was made a moment ago.
-    reports.add(OffloadSample(BAD, 103))
-    assert reports.reported(first, is_due=False, ack=5) == first
-    reports.add(OffloadSample(BAD, 105))
-    second = reports.reported(first, is_due=False, ack=5)
-    assert second.verdicts == verdict_counts(BAD)
-    reports.add(OffloadSample(IDLE, 107))
-    reports.add(OffloadSample(IDLE, 109))
-    assert reports.reported(second, is_due=False, ack=5).verdicts == verdict_counts(IDLE)
+    samples = ((GOOD, GOOD), (fewer, GOOD), (fewer, GOOD), (BAD, GOOD), (BAD, BAD), (IDLE, IDLE))
+    for taken_s, (found, reported) in enumerate(samples, 101):
+        reports.add(OffloadSample(found, taken_s))
+        status = reports.reported(status, is_due=False, ack=5)
+        assert status.verdicts == verdict_counts(reported), taken_s
 
 
 REACHED = StoreConnection(is_connected=True, remote="unix:store", since_s=0.0)
@@ -114,76 +105,63 @@ def refuse(*_: object) -> None:
     raise SwitchError("no bridge")
 
 
-def idle_agent(last: RoundFacts | None = None) -> Store:
-    store = Store(AgentState(BALANCER, BALANCER))
-    store.dispatch(last or RoundFacts())
-    return store
+class Member:
+    """A DPU without switch and store. `read`: reads the decision from its flows. `put`: its reports."""
 
+    def __init__(self, path: Path, *, read: Callable[[object], object] = refuse, last_s: float | None = None) -> None:
+        self.put, self.agent = list[DpuStatus](), Store(AgentState(BALANCER, BALANCER))
+        self.agent.dispatch(RoundFacts(last_s=last_s))
+        view = None if last_s is None else FleetView("test", 1, 5, 1, 0)
+        good = SimpleNamespace(view=view, balancer=SimpleNamespace(services=()), stored={})
+        config: Any = SimpleNamespace(good=good, newest=FleetView("test", 1, 0, 0, 0), problem=None)
+        store: Any = SimpleNamespace(connection=REACHED, view=lambda: None, put=self.put.append)
+        engine: Any = SimpleNamespace(decided=None, decision=read)
+        cache = FleetCache(path / "cache")
+        self._member = fleet.FleetMember(
+            self.agent, engine, config, "dpu1", store, store, cache, request_poll=lambda: None
+        )
 
-async def reports_while(
-    end: Callable[[list[DpuStatus]], bool],
-    *,
-    tmp_path: Path,
-    agent: Store | None = None,
-    read: Callable[[object], object] = refuse,
-    view: FleetView | None = None,
-) -> list[DpuStatus]:
-    """What is reported until `end`, with a round every few milliseconds that changes nothing.
+    def run(self, end: Callable[[], bool]) -> None:
+        """Let it report until `end`, with a round every few milliseconds that changes nothing."""
 
-    read: reads the decision from the flows of the bridge. view: in use.
-    """
-    agent = agent or idle_agent()
-    put = list[DpuStatus]()
-    good = SimpleNamespace(view=view, balancer=SimpleNamespace(services=()), stored={})
-    config: Any = SimpleNamespace(good=good, newest=FleetView("test", 1, 0, 0, 0), problem=None)
-    store: Any = SimpleNamespace(connection=REACHED, view=lambda: None)
-    states: Any = SimpleNamespace(connection=REACHED, put=put.append)
-    engine: Any = SimpleNamespace(decided=None, decision=read)
-    cache = FleetCache(tmp_path / "cache")
-    member = fleet.FleetMember(agent, engine, config, "dpu1", store, states, cache, request_poll=lambda: None)
-    tasks = [asyncio.create_task(member.follow()), asyncio.create_task(member.run())]
-    while not end(put):
-        agent.dispatch(replace(agent.state.round))
-        await asyncio.sleep(0.005)
-    for task in tasks:
-        task.cancel()
-    return put
+        async def report() -> None:
+            tasks = [asyncio.create_task(self._member.follow()), asyncio.create_task(self._member.run())]
+            while not end():
+                self.agent.dispatch(replace(self.agent.state.round))
+                await asyncio.sleep(0.005)
+            for task in tasks:
+                task.cancel()
+
+        asyncio.run(report())
 
 
 def test_a_dpu_on_which_nothing_changes_reports_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each round restarted the report timer, so every quiet DPU counted as silent after three minutes."""
     monkeypatch.setattr(fleet, "REPORT_S", 0.1)
-    put = asyncio.run(reports_while(lambda put: len(put) > 2, tmp_path=tmp_path))
-    assert [each.name for each in put] == ["dpu1"] * len(put)
-    assert sorted({each.seen_ms for each in put}) == [each.seen_ms for each in put]
+    member = Member(tmp_path)
+    member.run(lambda: len(member.put) > 2)
+    assert {each.name for each in member.put} == {"dpu1"}
+    assert sorted({each.seen_ms for each in member.put}) == [each.seen_ms for each in member.put]
 
 
 def test_bug_an_agent_whose_first_sample_was_too_old_reported_its_megaflows_minutes_later(tmp_path: Path) -> None:
     """No roll-out could compare with it until then: with samples of one second, the next one came after 200 s."""
-    agent, asked = idle_agent(RoundFacts(last_s=1.0)), 0
+    member, begun_s, asked, taken = Member(tmp_path, last_s=1.0), time.time(), list[SamplesAsked](), 0
+    member.agent.subscribe(SamplesAsked, asked.append)
 
-    def ask(_: SamplesAsked) -> None:
-        nonlocal asked
-        asked += 1
-
-    agent.subscribe(SamplesAsked, ask)
-    begun_s = time.time()
-
-    def has_reported(put: list[DpuStatus]) -> bool:
-        nonlocal asked
-        if put and put[-1].sampled:
+    def has_reported() -> bool:
+        nonlocal taken
+        if member.put and member.put[-1].sampled:
             return True
         if asked:
             # Each request gives one sample. The first two began before the bridge was right.
-            asked, seen = 0, len(samples)
-            samples.append(OffloadSample(findings(DUMP), begun_s - 1 if seen < 2 else time.time() + 1))
-            agent.dispatch(samples[-1])
+            asked.clear()
+            taken += 1
+            member.agent.dispatch(OffloadSample(GOOD, begun_s - 1 if taken < 3 else time.time() + 1))
         return False
 
-    samples = list[OffloadSample]()
-    view = FleetView("test", 1, 5, 1, 0)
-    put = asyncio.run(reports_while(has_reported, tmp_path=tmp_path, agent=agent, view=view))
-    assert (put[-1].applied, put[-1].sampled, len(samples)) == (5, 5, 3)
+    member.run(has_reported)
+    assert (member.put[-1].applied, member.put[-1].sampled, taken) == (5, 5, 3)
 
 
 def test_bug_votes_waited_while_the_flows_are_read_for_the_periodic_report(
@@ -191,30 +169,28 @@ def test_bug_votes_waited_while_the_flows_are_read_for_the_periodic_report(
 ) -> None:
     """A read of 3 s made a vote 2.4 s late, and it may take a minute."""
     monkeypatch.setattr(fleet, "REPORT_S", 0.1)
-    voted, found, reads, may_go_on = list[frozenset[str]](), list[frozenset[str]](), list[bool](), threading.Event()
-    agent = idle_agent(RoundFacts(last_s=1.0))
-    monkeypatch.setattr(FleetVoter, "down", lambda _voter, _state: voted[-1] if voted else frozenset())
+    voted, reads, may_go_on = set[str](), list[object](), threading.Event()
+    monkeypatch.setattr(FleetVoter, "down", lambda _voter, _state: frozenset(voted))
     monkeypatch.setattr(FleetVoter, "is_cut_off", lambda _voter, _state: False)
 
-    def read(_balancer: object) -> None:
-        reads.append(True)
+    def read(balancer: object) -> None:
+        reads.append(balancer)
         if len(reads) > 1:
             may_go_on.wait()
         raise SwitchError("no bridge")
 
-    def has_voted(put: list[DpuStatus]) -> bool:
+    def has_voted() -> bool:
         if len(reads) > 1 and not voted:
-            voted.append(frozenset({"t"}))
-            check = next(iter(agent.state.tracker.health))
-            for _ in range(check.health.fall):
-                agent.dispatch(Probed(check, FAILED, 0.0))
+            voted.add("t")
+            check = next(iter(member.agent.state.tracker.health))
+            member.agent.dispatch(*[Probed(check, FAILED, 0.0)] * check.health.fall)
             # The read still goes on.
-            found.append(put[-1].down)
+            assert member.put[-1].down == {"t"}
             may_go_on.set()
         return bool(voted)
 
-    asyncio.run(reports_while(has_voted, tmp_path=tmp_path, agent=agent, read=read, view=FleetView("test", 1, 5, 1, 0)))
-    assert found == [{"t"}]
+    member = Member(tmp_path, read=read, last_s=1.0)
+    member.run(has_voted)
 
 
 TARGETS = ["192.0.2.1/tcp/80", "192.0.2.2/tcp/80"]
