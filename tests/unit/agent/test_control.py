@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import re
-import signal
 import socket
 import ssl
 import threading
@@ -18,7 +17,6 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from http.client import HTTPConnection
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -598,28 +596,6 @@ def test_locks_of_a_config_that_moves_to_another_bridge(tmp_path: Path) -> None:
     assert places.lock("ovsbr2").read_text() == str(tmp_path / "a.sock")
     locks.close()
     assert not places.lock("ovsbr2").exists()
-
-
-def hold(path: Path, ready: socket.socket) -> None:
-    with lock_bridge(path, bridge="br"):
-        ready.send(b"x")
-        signal.pause()
-
-
-def test_one_agent_holds_the_lock_of_a_bridge_until_it_ends_or_is_killed(tmp_path: Path) -> None:
-    path = tmp_path / "br.lock"
-    ours, theirs = socket.socketpair()
-    process = get_context("fork").Process(target=hold, args=(path, theirs))
-    process.start()
-    assert ours.recv(1) == b"x"
-    with pytest.raises(AgentRuns, match="another agent reconciles bridge br"), lock_bridge(path, bridge="br"):
-        pass
-    process.kill()
-    process.join()
-    assert path.exists()
-    with lock_bridge(path, bridge="br"):
-        assert path.exists()
-    assert not path.exists()
 
 
 def test_a_command_names_an_agent_only_where_there_are_several(tmp_path: Path) -> None:

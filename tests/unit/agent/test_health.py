@@ -52,7 +52,7 @@ from xenoovs.decision.ejection import (
     with_dead_ports,
 )
 from xenoovs.model.address import Mac
-from xenoovs.model.balancer import AgentCheck, AllDown, Backend, Balancer, Health, Initial, ProbeKind, Protocol, Service
+from xenoovs.model.balancer import AllDown, Backend, Balancer, Health, Initial, ProbeKind, Protocol, Service
 from xenoovs.model.next_hop import Direct, Translated
 from xenoovs.model.tunnel import Bfd, TunnelPorts
 from xenoovs.openflow.wire.message import Port
@@ -161,23 +161,6 @@ def test_a_probe_is_not_started_again_before_its_result_also_if_its_check_goes_a
     assert asked == 10
 
 
-def test_backends_that_max_down_holds_are_reported() -> None:
-    dropped = replace(HEALTH, on_all_down=AllDown.DROP)
-    one = Driven(
-        small.balancer(
-            service("a", 1, 1, 1, port=80), service("b", 1, 0, port=81), service("c", 1, 1, port=82, health=dropped)
-        )
-    )
-    changes = [one.answer(check, ok=False, sent_s=0.0, now_s=0.0) for check in one.due(0.0)]
-    assert [(each.backends, each.held) for each in changes if each] == [
-        ((("a", "b0"), ("b", "b0"), ("c", "b0")), (("b", "b0"),)),
-        ((("a", "b1"), ("c", "b1")), (("a", "b1"),)),
-        ((("a", "b2"),), (("a", "b2"),)),
-    ]
-    assert one.desired().ejected == {"a": {"b0"}, "c": {"b0", "b1"}}
-    assert one.state.held == {"a": {"b1", "b2"}, "b": {"b0"}}
-
-
 TCP_HEALTH = Health(ProbeKind.TCP, 80, rise=2, fall=3)
 
 healths = st.builds(
@@ -246,14 +229,6 @@ def test_a_server_of_several_services_begins_up_only_if_all_of_them_used_it(othe
     checks = Checks(backends={check: (("web", "a"), ("dns", "a"))})
     tracker = HealthTracker().with_checks(checks, {("web", "a"): Fraction(1, 2), ("dns", "a"): others}, 0.0)
     assert tracker.health[check].is_up is is_up
-
-
-def test_a_reload_keeps_the_health_of_the_agents_of_servers() -> None:
-    advertising = replace(service("web", 1, 1, port=80), agent_check=AgentCheck(9707))
-    checks = checks_of(small.balancer(advertising), ())
-    tracker = HealthTracker().with_checks(checks, {}, 0.0)
-    assert checks.agents
-    assert tracker.with_checks(checks, {}, 5.0).health == tracker.health
 
 
 ICMP = Health(ProbeKind.ICMP)
