@@ -1,16 +1,16 @@
 """Runs every file of operators/: commands of `xenoovs fleet` at their times, on a store with a real controller.
 
-DPUs install what is stored at once, and report it. Who waits moves the clock. Keys of a step: `run` (a command, whose
-status, 0 without `exit`, and texts of its output, `says`, must be true; it `omits` others), `report` (what DPUs report
-from then on, by name: columns of their reports, of which `down` names backends), `dies` (DPUs that report no more),
-`unread` (whether the controller can read no reports), `edit` (texts of `probed.yaml`, and what `edited.yaml` has
-instead), `off_s` (how far the clock of the host is ahead), `controller` (`killed`: another one takes over), and what
-must be true then: `wave`, `state` (of the newest config), `begun` (DPUs that have what is rolled out), `history` (the
-newest actions), `frozen` (roles of operators so far), `owners` (backends with clients), `has` (percent of the clients
-by DPU and backend). `more.yaml` is the config of the fleet with one backend more, `weights.yaml` that with other
-weights, `probed.yaml` and `heavier.yaml` those with health checks, `pinned.yaml` that with a drain, `mail.yaml` that
-with health checks and one service more, `sites.yaml` that with a backend at each of two sites, `elsewhere.yaml` the
-same with another VIP.
+DPUs install what is stored at once, and report it. Who waits moves the clock. `switch_after_s`: what the controller
+gives them to switch together. Keys of a step: `run` (a command, whose status, 0 without `exit`, and texts of its
+output, `says`, must be true; it `omits` others), `report` (what DPUs report from then on, by name: columns of their
+reports, of which `down` names backends), `dies` (DPUs that report no more), `unread` (whether the controller can read
+no reports), `edit` (texts of `probed.yaml`, and what `edited.yaml` has instead), `off_s` (how far the clock of the host
+is ahead), `controller` (`killed`: another one takes over), and what must be true then: `wave`, `state` (of the newest
+config), `begun` (DPUs that have what is rolled out), `history` (the newest actions), `frozen` (roles of operators so
+far), `owners` (backends with clients), `has` (percent of the clients by DPU and backend). `more.yaml` is the config of
+the fleet with one backend more, `weights.yaml` that with other weights, `probed.yaml` and `heavier.yaml` those with
+health checks, `pinned.yaml` that with a drain, `mail.yaml` that with health checks and one service more, `sites.yaml`
+that with a backend at each of two sites, `elsewhere.yaml` the same with another VIP.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ class World:
         self._next: dict[str, Any] | None = next(self._steps)
         self._reports, self._last = dict[str, dict[str, Any]](), dict[str, DpuStatus]()
         self._turns, self._frozen, self._unread = 0, list[bool](), False
+        self._switch_after_s = scenario.get("switch_after_s", 0)
         self.now_s = self.off_s = 0.0
         self._controller = self._started()
 
@@ -94,7 +95,7 @@ class World:
             bind_operators=self._frozen.append,
             changed=store,
             log=events,
-            switch_after_s=0,
+            switch_after_s=self._switch_after_s,
         )
 
     # The store.

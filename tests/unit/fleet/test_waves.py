@@ -21,7 +21,7 @@ from xenoovs.fleet.rollout import (
     planned_waves,
     waits_for,
 )
-from xenoovs.fleet.snapshot import DpuState, dpu_rows, roll_out_lines
+from xenoovs.fleet.snapshot import DpuState, dpu_rows
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, IntentState
 
 SOAK_S = 60
@@ -154,23 +154,6 @@ def test_a_roll_out_is_stalled_when_a_step_is_overdue_also_for_a_controller_that
     progress = FleetProgress()
     times = [now_s for now_s in range(0, 400, 5) if progress.stall(view, found, now_s=now_s)]
     assert times[0] == SOAK_S + PATIENCE_S + 15 + SOAK_S + PATIENCE_S
-
-
-def test_a_roll_out_is_described_with_the_time_of_its_wave_where_the_store_has_it() -> None:
-    view = replace(rolling(fleet(1, 3)), switch_at_ms=1_000_000)
-    line, _ = roll_out_lines(view, reports(view), now_s=1012.0)
-    assert line == (
-        "config 2 is rolled out: wave 1, 1 of 2 DPUs, watched for 12s of 1m; `xenoovs fleet stop` takes it back"
-    )
-    for at_ms, now_s, seen_ms in (
-        (0, 1012.0, 0),
-        # DPUs report at 12:00, and it is 13:00 here, or 11:00: nobody has watched for an hour.
-        (1_000_000, 1_000.0 + 3_600, 1_030_000),
-        (1_000_000, 1_000.0 - 3_600, 1_030_000),
-    ):
-        found = {name: replace(each, seen_ms=seen_ms) for name, each in reports(view).items()}
-        line, _ = roll_out_lines(replace(view, switch_at_ms=at_ms), found, now_s=now_s)
-        assert "1 of 2 DPUs, watched for 1m in all;" in line
 
 
 @pytest.mark.parametrize("lacks", ["is_out", "is_unfit"])
