@@ -93,16 +93,6 @@ def test_a_quorum_moves_and_others_do_not(dpus: dict[str, Dpu], data: st.DataObj
     assert is_down(dead, reports(view, down=order[: panel[0] - number])) is (number < quorum(panel[0]))
 
 
-@given(st.data())
-def test_two_of_five_silent_still_decide(data: st.DataObject) -> None:
-    view = watched({f"d{number}": dpu(f"d{number}") for number in range(5)})
-    silent = data.draw(st.sets(st.sampled_from(sorted(view.dpus)), max_size=2))
-    statuses, view = reports(view, down=view.dpus.keys() - silent), replace(view, silent=frozenset(silent))
-    assert is_down(view, statuses)
-    without = {name: status for name, status in statuses.items() if name not in silent}
-    assert is_down(view, without)
-
-
 @given(st.integers(1, 40), st.integers(0, 4))
 def test_witnesses_change_little_when_a_dpu_leaves(number: int, racks: int) -> None:
     """It is replaced in its own targets; of another DPU's, only where a rack had reached its limit."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import pytest
 
@@ -12,9 +13,9 @@ from tests.fleet_support import EMPTY
 from xenoovs.agent.health import Checks, FleetWatches, fleet_checks
 from xenoovs.errors import ConfigError
 from xenoovs.fleet.plan import Memo, ViewReader, _parse, next_change, parse_intent, with_intent
-from xenoovs.model.fleet import NEUTRAL, FleetServices, join, parse_fleet
+from xenoovs.model.fleet import NEUTRAL, join, parse_fleet
 from xenoovs.model.load import compose_json
-from xenoovs.model.values import MAX_SERVICES, Value
+from xenoovs.model.values import MAX_SERVICES
 from xenoovs.store.view import StoredService
 
 _SERVICE = """
@@ -87,16 +88,12 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is parsed: `config` for that of a fleet, and the names of services as the store has them."""
     calls = list[str]()
 
-    def config(text: str, **options: Any) -> FleetServices:
-        calls.append("config")
-        return parse_fleet(text, **options)
+    def counted(parse: Callable[..., object], text: str, *, file: str) -> object:
+        calls.append("config" if parse is parse_fleet else file.split()[1])
+        return parse(text, file=file)
 
-    def service(text: str, *, file: str) -> Value:
-        calls.append(file.split()[1])
-        return compose_json(text, file=file)
-
-    monkeypatch.setattr("xenoovs.fleet.plan.parse_fleet", config)
-    monkeypatch.setattr("xenoovs.model.fleet.compose_json", service)
+    monkeypatch.setattr("xenoovs.fleet.plan.parse_fleet", partial(counted, parse_fleet))
+    monkeypatch.setattr("xenoovs.model.fleet.compose_json", partial(counted, compose_json))
     _parse.cache_clear()
     return calls
 

@@ -15,7 +15,6 @@ from xenoovs.fleet.plan import next_change
 from xenoovs.fleet.rollout import (
     PATIENCE_S,
     FleetProgress,
-    WaveStep,
     hw_share,
     next_step,
     planned_waves,
@@ -51,26 +50,6 @@ def passed(view: FleetView) -> FleetView:
 def state(view: FleetView) -> tuple[str, str]:
     intent = view.intents[max(view.intents)]
     return intent.state.value, intent.comment
-
-
-def test_waves_without_dpus_are_left_out_and_a_fleet_without_dpus_changes_at_once() -> None:
-    view = rolling(fleet(1, 3))
-    assert passed(view).wave == 3
-    assert state(rolling(fleet()))[0] == "current"
-    forgotten = settled(committed(view, Changes(dpus=dict.fromkeys(view.dpus))))
-    assert (state(forgotten)[0], forgotten.wave, forgotten.staged) == ("current", 0, {})
-
-
-def test_one_of_twenty_dpus_may_be_silent_and_of_ten_none() -> None:
-    for count, silent in ((20, ("dpu7",)), (10, ())):
-        view = rolling(fleet(*[1] * count))
-        found = reports(view)
-        found["dpu7"] = replace(found["dpu7"], applied=view.ack - 1)
-        assert next_step(view, found, watched_s=SOAK_S + PATIENCE_S - 1) == WaveStep()
-        step = next_step(view, found, watched_s=SOAK_S + PATIENCE_S)
-        assert step.silent == silent
-        assert step.reason == ("" if silent else f"dpu7: has generation {view.ack - 1} after 120 s")
-    assert next_step(view, None, watched_s=SOAK_S + PATIENCE_S).reason.startswith("dpu1: has not reported yet")
 
 
 def planned(waves: tuple[int, ...], **how: Any) -> dict[str, int]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import struct
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -268,43 +267,34 @@ def test_what_is_not_there_is_not_tried(rules: dict[str, list[str]], path: Path)
     assert SkipSwProber(FakeKernel(path, refusing(95, WORDS)), path.parent).ask(rules) == {}
 
 
-_PROGRAM = """
-import os, signal, sys
-from pathlib import Path
-from tests.unit.switch.test_skip_sw_probe import DEVICE, REFUSED_COOKIE, FakeKernel
-from xenoovs.switch.skip_sw_probe import SkipSwProber
-
-path = Path(sys.argv[1])
-kernel = FakeKernel(path, then=lambda: os.kill(os.getpid(), signal.SIGKILL))
-SkipSwProber(kernel, path.parent).ask({DEVICE: [REFUSED_COOKIE]})
-"""
-
-
 @pytest.fixture
 def killed(path: Path) -> FakeKernel:
     """A kernel whose client was killed while its trial rule was in."""
-    victim = subprocess.run([sys.executable, "-c", _PROGRAM, str(path)], check=False, cwd=Path(__file__).parents[3])
-    assert victim.returncode == -signal.SIGKILL
+    if (victim := os.fork()) == 0:
+        try:
+            kernel = FakeKernel(path, then=lambda: os.kill(os.getpid(), signal.SIGKILL))
+            SkipSwProber(kernel, path.parent).ask({DEVICE: [REFUSED_COOKIE]})
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(victim, 0)[1]) == -signal.SIGKILL
     return FakeKernel(path, refusing(95, WORDS))
 
 
-def test_killed_half_way_the_next_run_deletes_the_rule(killed: FakeKernel) -> None:
+def test_the_rule_of_a_killed_trial_is_deleted_with_or_without_a_next_trial(killed: FakeKernel) -> None:
     (left,) = [_rule(rule) for rule in killed.rules() if rule not in RULES]
     # In its own preference, under the same parent as the rules of Open vSwitch, and with no cookie of theirs.
     assert (left.place, left.cookie) == (FilterParent(2), None)
     assert 2 < left.preference <= 16
     with_trial, prober = killed.rules(), SkipSwProber(killed, killed.path.parent)
-    prober.ask({DEVICE: [REFUSED_COOKIE]})
+    note = killed.path.with_name("xenoovs-trial.json")
+    text = note.read_text()
+    assert prober.finish()
     assert _is_clean(killed)
     killed.put(with_trial)
     assert not prober.finish(), "no note is left of what the trial before deleted"
-
-
-def test_killed_half_way_the_rule_can_be_deleted_without_a_trial(killed: FakeKernel) -> None:
-    prober = SkipSwProber(killed, killed.path.parent)
-    assert prober.finish()
+    note.write_text(text)
+    prober.ask({DEVICE: [REFUSED_COOKIE]})
     assert _is_clean(killed)
-    assert not prober.finish()
 
 
 def test_a_device_that_is_gone_took_the_rule_with_it(killed: FakeKernel) -> None:
