@@ -11,8 +11,6 @@ import pytest
 
 from scripts.movement import LIKE, UNLIKE
 from scripts.movement_streams import CONFIG, Kind, Step, measure, measure_health
-from xenoovs.partition.change import Goal, start, update
-from xenoovs.partition.solve import partition
 
 FEW = Kind("few", 2, 8, 20)
 WEIGHTS_ONLY = Kind("weights", 8, 20, 20, (Step.WEIGHT,))
@@ -48,14 +46,3 @@ def test_deaths_and_returns_move_little_more_than_they_must(kind: Kind, toleranc
 def test_blocks_do_not_get_more_and_more(kind: Kind) -> None:
     blocks = measure(kind, Fraction(5, 100), seeds=(11,), events=300).blocks
     assert all(sum(blocks[first : first + 100], Fraction(0)) <= 175 for first in (0, 100, 200))
-
-
-def test_backends_that_leave_one_after_the_other_leave_no_more_blocks_than_the_ceiling() -> None:
-    tolerance = Fraction(5, 100)
-    live = partition([1] * 19, tolerance=tolerance).assignment
-    for left in range(18, 0, -1):
-        goal, owners = Goal((1,) * left, tolerance), [None, *range(left)]
-        ceiling = 4 * start(live, goal, owners=owners).usual_blocks
-        live = update(live, goal, owners=owners)
-        assert len(live.blocks) <= ceiling
-    assert len(live.blocks) == 1
