@@ -5,29 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
 
-from tests.strategies import balancers, share
-from tests.switch_tunnels import LOCAL, behind_tunnels, moved_behind_tunnels
+from tests.switch_tunnels import LOCAL, behind_tunnels
 from xenoovs.compile.offloadable.cost import CostKind, check_clients
 from xenoovs.compile.program import compile_config
 from xenoovs.engine.change import Ends, texts_of
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.foreign import minimum_mask
 from xenoovs.model.balancer import Balancer, OtherTraffic, Returns
-from xenoovs.model.next_hop import parse_next_hop
 from xenoovs.model.tunnel import SwitchTunnel, TunnelPorts, TunnelType
 from xenoovs.openflow.flow import Match
 from xenoovs.openflow.text import render_flow
-
-TUNNELED = balancers(most=2).flatmap(moved_behind_tunnels)
-
-
-@given(TUNNELED)
-@share(0.6)
-def test_next_hops_are_read_from_their_text(balancer: Balancer) -> None:
-    hops = [backend.next_hop for service in balancer.services for backend in service.backends]
-    assert [parse_next_hop(str(hop)) for hop in hops] == hops
 
 
 @pytest.mark.parametrize("ports", TunnelPorts)

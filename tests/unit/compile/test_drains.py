@@ -15,7 +15,7 @@ from xenoovs.compile.program import Program, compile_onto
 from xenoovs.compile.read import drain_ports
 from xenoovs.decision.advance import Progress
 from xenoovs.model.address import Mac
-from xenoovs.model.balancer import AT_ONCE, Balancer, Drain, DrainMode, Failover, Protocol, Service
+from xenoovs.model.balancer import AT_ONCE, Balancer, Drain, DrainMode, Failover, Protocol
 from xenoovs.model.next_hop import Direct
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import parse_flow
@@ -44,10 +44,7 @@ def test_a_plan_leaves_new_connections_where_they_are() -> None:
     """A plan only compares and changes nothing, however old the drain is."""
     flows = drain().flows
     assert compile_onto(pinning(1, 0), observed(flows, age_s=30.0)).flows == flows
-
-
-def test_the_flows_of_a_drain_name_its_ports() -> None:
-    assert drain_ports(observed(drain().flows)) == {"p1": 2}
+    assert drain_ports(observed(flows)) == {"p1": 2}
 
 
 def test_a_block_is_quiet_when_its_old_backend_gets_no_packets() -> None:
@@ -81,16 +78,11 @@ def learned(mac: str, source: str = "198.51.100.3") -> Flow:
     return parse_flow(f"{cookie}, table=2, priority=400,{match} actions=mod_dl_dst:{mac},output:p1")
 
 
-def test_connections_opened_to_a_backend_that_the_block_has_left_are_packets_of_an_old_one() -> None:
+def test_connections_to_the_new_backend_are_counted_and_others_are_packets_of_an_old_one() -> None:
     program = drain()
     to_old, to_new = learned("0a:00:00:00:00:01"), learned("0a:00:00:00:00:00", "198.51.100.5")
     assert sum(old_packets(program, observed([to_old, to_new], packets=3)).values()) == 3
-
-
-def test_connections_to_the_new_backend_are_counted() -> None:
-    program = drain()
-    flows = [*program.flows, learned("0a:00:00:00:00:00"), learned("0a:00:00:00:00:01", "198.51.100.5")]
-    (found,) = drains_of(program, observed(flows), Times())
+    (found,) = drains_of(program, observed([*program.flows, to_old, to_new]), Times())
     assert found.connections == 1
 
 
@@ -119,26 +111,22 @@ def test_a_drain_reports_when_new_connections_go_on(timeout_ms: int, settles_s: 
     assert found.settles_s == settles_s
 
 
-def test_lint_reports_what_a_drain_costs() -> None:
-    assert [finding.cost for finding in check_cost(compiled(pinning(1, 1, 0)))] == [CostKind.DRAIN]
-    assert check_cost(compiled(pinning(1, 1, protocol=Protocol.UDP))) == ()
+def test_lint_reports_what_a_drain_costs_and_that_connections_learned_in_it_have_no_group() -> None:
+    def costs(given: Balancer) -> list[CostKind]:
+        return [finding.cost for finding in check_cost(compiled(given))]
 
-
-def test_lint_reports_that_connections_learned_in_a_drain_have_no_group() -> None:
     pinned = pinning(1, 1, 0)
+    assert costs(pinned) == [CostKind.DRAIN]
+    assert costs(pinning(1, 1, protocol=Protocol.UDP)) == []
     uplinks, (service,) = replace(pinned.uplinks, failover=Failover.IN_SWITCH), pinned.services
     backends = (
         replace(each, next_hop=replace(each.next_hop, port=f"p{number}"))
         for number, each in enumerate(service.backends, 1)
     )
     own = replace(service, backends=tuple(backends))
-
-    def costs(given: Service) -> list[CostKind]:
-        return [finding.cost for finding in check_cost(compiled(Balancer(uplinks, (given,))))]
-
-    assert costs(own) == [CostKind.DRAIN, CostKind.FAILOVER]
-    assert costs(replace(own, drain=AT_ONCE)) == []
-    assert costs(replace(own, claim=replace(own.claim, protocol=Protocol.UDP))) == []
+    assert costs(Balancer(uplinks, (own,))) == [CostKind.DRAIN, CostKind.FAILOVER]
+    assert costs(Balancer(uplinks, (replace(own, drain=AT_ONCE),))) == []
+    assert costs(Balancer(uplinks, (replace(own, claim=replace(own.claim, protocol=Protocol.UDP)),))) == []
 
 
 def test_lint_reports_a_service_whose_only_backends_with_a_weight_are_backups() -> None:

@@ -15,7 +15,6 @@ from xenoovs.compile.encoding import (
     arrives,
     block_conditions,
     block_of,
-    deliver,
     hop_of,
     rule_of,
 )
@@ -32,8 +31,8 @@ from xenoovs.model.next_hop import (
     Tunneled,
     Unchanged,
 )
-from xenoovs.openflow.flow import Action, Field, match_of
-from xenoovs.openflow.text import parse_flow, render_actions, render_match
+from xenoovs.openflow.flow import Field, match_of
+from xenoovs.openflow.text import parse_flow, render_match
 from xenoovs.partition.block import Block
 
 UDP = small.claim(protocol=Protocol.UDP)
@@ -72,13 +71,19 @@ def fields(**values: int) -> Callable[[Field], int]:
     return lambda field: values.get(field.ovs_name, 7)
 
 
-def actions_of(text: str) -> tuple[Action, ...]:
-    return parse_flow(f"actions={text}").actions
-
-
-@pytest.mark.parametrize("text", ["drop", "NORMAL", "mod_dl_dst:00:00:00:00:00:02", "resubmit(,2)"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("drop", "NORMAL", "mod_dl_dst:00:00:00:00:00:02", "resubmit(,2)"),
+        # A tunnel without a server or a remote.
+        *(
+            "load:0x1389->NXM_NX_TUN_ID[],output:gnv0",
+            "mod_dl_dst:00:00:00:00:00:02,load:5->NXM_NX_TUN_ID[],output:gnv0",
+        ),
+    ],
+)
 def test_other_actions_deliver_to_no_next_hop(text: str) -> None:
-    assert hop_of(actions_of(text)) is None
+    assert hop_of(parse_flow(f"actions={text}").actions) is None
 
 
 ADDRESS = {"nw_dst": int(BY_ADDRESS.address)}
@@ -119,19 +124,6 @@ def test_what_identifies_a_packet_that_arrives(
     hop: NextHop, port: str | None, sent: dict[str, int], original: dict[str, int], is_there: bool
 ) -> None:
     assert arrives(hop, port=port, sent=fields(**sent), original=fields(**original)) is is_there
-
-
-def test_a_flow_to_a_port_of_one_remote_writes_no_address() -> None:
-    key = "mod_dl_dst:00:00:00:00:00:02,load:0x1389->NXM_NX_TUN_ID[]"
-    assert render_actions(deliver(SHARED, None)) == f"{key},load:0xc0a84d0b->NXM_NX_TUN_IPV4_DST[],output:gnv0"
-    assert render_actions(deliver(OWN, None)) == f'{key},output:"gnv0-c0a84d0b"'
-
-
-@pytest.mark.parametrize(
-    "what", ["load:0x1389->NXM_NX_TUN_ID[]", "mod_dl_dst:00:00:00:00:00:02,load:5->NXM_NX_TUN_ID[]"]
-)
-def test_a_tunnel_without_a_server_or_a_remote_is_no_next_hop(what: str) -> None:
-    assert hop_of(actions_of(f"{what},output:gnv0")) is None
 
 
 THREE = service(claim(), 2, 1, 1)

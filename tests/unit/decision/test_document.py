@@ -29,16 +29,13 @@ def changed(**fields: Any) -> dict[str, Any]:
     return document({**SERVICE, **fields})
 
 
-def test_blocks_stand_under_their_owner() -> None:
-    decision = Decision.of({10: ServiceDecision(BlockKey(positions=(3, 0)), HOME, HOME)})
-    assert decision_document(decision) == document(SERVICE)
-
-
-def test_active_blocks_stand_there_where_they_differ() -> None:
-    decision = Decision.of({10: ServiceDecision(BlockKey(positions=(3, 0)), HOME, LENT)}, version=4)
-    written = decision_document(decision, {10: "web"})
+def test_blocks_stand_under_their_owner_and_active_ones_where_they_differ() -> None:
+    plain = Decision.of({10: ServiceDecision(BlockKey(positions=(3, 0)), HOME, HOME)})
+    assert decision_document(plain) == document(SERVICE)
+    lent = Decision.of({10: ServiceDecision(BlockKey(positions=(3, 0)), HOME, LENT)}, version=4)
+    written = decision_document(lent, {10: "web"})
     assert written == {**changed(name="web", active={"b0": ["0x0/0"]}), "version": 4}
-    assert parse_decision(written) == decision
+    assert parse_decision(written) == lent
     assert parse_decision(written).version == 4
 
 

@@ -39,10 +39,6 @@ def errors(text: str | bytes) -> list[str]:
     return [error.message for error in checker.iter_errors(plain(compose(text, file="c.yaml").root))]
 
 
-def test_it_is_a_json_schema() -> None:
-    jsonschema.Draft202012Validator.check_schema(json_schema())
-
-
 @pytest.mark.parametrize("name", template_names())
 def test_templates_are_valid(name: str) -> None:
     assert errors(read_template(name)) == []
@@ -65,7 +61,10 @@ def test_the_file_of_an_agent_in_a_fleet_is_valid_and_no_other_may_have_its_key(
         parse_config(f"{text}services: []", file="c.yaml")
 
 
-def test_every_key_has_a_description_and_examples_or_a_choice() -> None:
+def test_it_is_a_json_schema_with_the_keys_of_the_loader_and_each_has_a_description_and_examples_or_a_choice() -> None:
+    jsonschema.Draft202012Validator.check_schema(json_schema())
+    assert list(json_schema()["properties"]) == list(FILE.slots)
+    assert json_schema()["additionalProperties"] is False
     for form in [json_schema(), *json_schema()["$defs"].values()]:
         for name, key in form["properties"].items():
             if "$ref" in key or {"$ref", "oneOf"} & set(key.get("items", {})):
@@ -81,11 +80,6 @@ def test_examples_and_defaults_are_accepted() -> None:
                 checker = jsonschema.Draft202012Validator(key)
                 examples = [*key.get("examples", []), *([key["default"]] if "default" in key else [])]
                 assert [error.message for example in examples for error in checker.iter_errors(example)] == []
-
-
-def test_the_keys_are_those_of_the_loader() -> None:
-    assert list(json_schema()["properties"]) == list(FILE.slots)
-    assert json_schema()["additionalProperties"] is False
 
 
 _SERVICES = "services: [{name: web, vip: 10.3.10.1, backends: [{name: a, mac: 02:00:5e:10:00:02, weight: 1}]}]"

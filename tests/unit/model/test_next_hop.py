@@ -35,12 +35,14 @@ HOP = Direct(Mac(0x02005E100002), "p1")
 """A new kind of next hop is written here and nowhere else."""
 
 
+TUNNELED = "02:00:5e:10:00:02/192.168.77.11/5001"
 WHATS = ("02:00:5e:10:00:02", "unchanged", "02:00:5e:10:00:02>10.3.20.11", "02:00:5e:10:00:02>10.3.20.11:65535")
 TAGS = {"": None, "+untagged": NO_TAG, "+vlan1": 1, "+vlan4094": MAX_VLAN}
+OTHER_TEXTS = ("50001@p+1", "192.168.201.1@p+1", f"{TUNNELED}@gnv0", f"{TUNNELED}@gnv0-c0a84d0b")
 TEXTS = {f"{what}{tag}@p+1": vlan for what in WHATS for tag, vlan in TAGS.items()}
 
 
-@pytest.mark.parametrize(("text", "vlan"), [*TEXTS.items(), ("50001@p+1", None), ("192.168.201.1@p+1", None)])
+@pytest.mark.parametrize(("text", "vlan"), [*TEXTS.items(), *dict.fromkeys(OTHER_TEXTS).items()])
 def test_a_next_hop_and_its_vlan_are_read_back_from_text_and_actions(text: str, vlan: int | None) -> None:
     hop = parse_next_hop(text)
     assert (str(hop), vlan_of(hop)) == (text, vlan)

@@ -149,21 +149,15 @@ def test_a_dpu_has_a_path_in_hardware_and_one_in_software_to_each_port_or_back_t
     assert names(*DPU) == [each for name in expected for each in (name, f"{name}-software")]
 
 
-def test_ports_without_a_nic_have_paths_in_software_alone() -> None:
+def test_ports_without_a_nic_have_paths_in_software_alone_and_a_port_of_another_bridge_is_no_path() -> None:
     uplink = BridgePort("p0", PathKind.WIRE, is_offloadable=False)
     other = BridgePort("b1", PathKind.SOFTWARE, is_offloadable=False)
     assert names(uplink, other) == ["p0-b1"]
     assert not any("nic-cores" in line for line in paths_file([[uplink, other]]))
-
-
-def test_a_port_of_another_bridge_is_no_path() -> None:
     # In a lab the ports of health checks are on a bridge of their own.
-    fabric = (BridgePort("xo-up2", PathKind.SOFTWARE), BridgePort("xo-probing1", PathKind.SOFTWARE))
-    assert [path.name for path in listed_paths([DPU[:2], fabric]) if path.kind is not PathKind.SOFTWARE] == [
-        "p0-p1",
-        "p1-p0",
-    ]
-    assert not any("xo-" in line for line in paths_file([DPU[:2], fabric]))
+    both = [DPU[:2], (BridgePort("xo-up2", PathKind.SOFTWARE), BridgePort("xo-probing1", PathKind.SOFTWARE))]
+    assert [path.name for path in listed_paths(both) if path.kind is not PathKind.SOFTWARE] == ["p0-p1", "p1-p0"]
+    assert not any("xo-" in line for line in paths_file(both))
 
 
 def test_what_is_to_be_measured_is_named_with_its_line_and_then_read(tmp_path: Path) -> None:
