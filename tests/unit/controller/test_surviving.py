@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,28 +18,20 @@ from xenoovs.controller.neighbour_discovery import NeighbourProxy
 from xenoovs.model.address import Mac
 
 
-@dataclass
 class Fault:
     """Something that fails, and what is logged of it."""
 
-    warnings: list[dict[str, object]] = field(default_factory=list)
-
-    @property
-    def log(self) -> ControllerLog:
-        return ControllerLog(lambda event, **facts: None, self._warn)
-
-    def _warn(self, event: str, **facts: object) -> None:
-        self.warnings.append(facts)
+    def __init__(self) -> None:
+        self.warnings: list[dict[str, object]] = []
+        self.log = ControllerLog(lambda event, **facts: None, lambda event, **facts: self.warnings.append(facts))
 
     def raise_it(self, *_: object) -> Any:
         raise LookupError("of a kind that nobody expects")
 
-    def is_survived(
-        self, part: str, reason: str = "LookupError: of a kind that nobody expects, test_surviving.py:"
-    ) -> bool:
+    def is_survived(self, part: str, reason: str = "LookupError: of a kind that nobody expects, test_surv") -> bool:
         """Whether it was logged again."""
         assert {each["part"] for each in self.warnings} <= {part}
-        return len([each for each in self.warnings if str(each["reason"]).startswith(reason)]) > 1
+        return sum(str(each["reason"]).startswith(reason) for each in self.warnings) > 1
 
 
 def test_roles() -> None:

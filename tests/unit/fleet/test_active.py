@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from xenoovs.fleet.controller import ActiveSign, is_shown, no_controller
-
-HOLD = """
-import sys
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from xenoovs.fleet.controller import ActiveSign
-sign = ActiveSign(Path(sys.argv[1]))
-sign.show(is_active=True)
-print("shown", flush=True)
-sys.stdin.read()
-"""
 
 
 def test_the_sign_is_there_while_one_of_two_controllers_is_active(tmp_path: Path) -> None:
@@ -35,13 +24,21 @@ def test_the_sign_is_there_while_one_of_two_controllers_is_active(tmp_path: Path
 
 
 def test_a_killed_controller_leaves_no_sign(tmp_path: Path) -> None:
-    argv = [sys.executable, "-c", HOLD, str(tmp_path)]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "shown\n"
-        assert is_shown(tmp_path)
-        process.kill()
-    assert not is_shown(tmp_path)
+    read_end, write_end = os.pipe()
+    if (victim := os.fork()) == 0:
+        try:
+            ActiveSign(tmp_path).show(is_active=True)
+            os.write(write_end, b"shown")
+            signal.pause()
+        finally:
+            os._exit(1)
+    os.close(write_end)
+    assert os.read(read_end, 5) == b"shown"
+    was_shown = is_shown(tmp_path)
+    os.kill(victim, signal.SIGKILL)
+    os.waitpid(victim, 0)
+    os.close(read_end)
+    assert (was_shown, is_shown(tmp_path)) == (True, False)
     assert [*tmp_path.iterdir()] == []
 
 

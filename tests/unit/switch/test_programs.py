@@ -302,7 +302,7 @@ TABLES: dict[str, dict[str, Any]] = {
 }
 
 
-def read(directory: Path, tables: dict[str, dict[str, Any]], *, error: str | None = None) -> Database:
+def read(directory: Path, tables: dict[str, dict[str, Any]]) -> Database:
     """What is read from a server with these tables."""
     path = directory / "db.sock"
     rows = {table: {key: {"new": row} for key, row in of_table.items()} for table, of_table in tables.items()}
@@ -314,9 +314,7 @@ def read(directory: Path, tables: dict[str, dict[str, Any]], *, error: str | Non
             assert (request["method"], list(request["params"][2])) == ("monitor", list(TABLES))
             connection.sendall(b'{"method":"echo","id":"e","params":[]}')
             assert json.loads(connection.recv(65536)) == {"id": "e", "result": [], "error": None}
-            answer = json.dumps(
-                {"id": request["id"], "result": rows if error is None else None, "error": error}
-            ).encode()
+            answer = json.dumps({"id": request["id"], "result": rows, "error": None}).encode()
             for start in range(0, len(answer), 100):
                 connection.sendall(answer[start : start + 100])
 
@@ -363,11 +361,6 @@ def test_the_columns_of_the_fork(tmp_path: Path) -> None:
     fork["Open_vSwitch"]["s"] |= {"doca_initialized": True, "doca_version": "3.3.0040"}
     database = read(tmp_path, fork)
     assert (database.doca_initialized, database.doca_version, database.has_doca) == (True, "3.3.0040", True)
-
-
-def test_a_database_that_refuses(tmp_path: Path) -> None:
-    with pytest.raises(SwitchUnreachable, match="refuses to send its tables: no database"):
-        read(tmp_path, {}, error="no database")
 
 
 def test_a_full_queue_of_connections_is_a_database_that_does_not_answer(tmp_path: Path) -> None:
