@@ -9,7 +9,6 @@ from dataclasses import replace
 from fractions import Fraction
 from ipaddress import IPv4Address
 
-import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -22,7 +21,7 @@ from xenoovs.compile.plan import summarise
 from xenoovs.compile.program import compile_program
 from xenoovs.compile.read import read
 from xenoovs.decision.decide import decide
-from xenoovs.decision.decision import Decision, DesiredState, ServiceDecision, Transition, follow, moved
+from xenoovs.decision.decision import DesiredState, ServiceDecision, Transition, follow, moved
 from xenoovs.errors import ConfigError, ExportMalformed, FleetRefused, XenoovsError
 from xenoovs.fleet.plan import (
     Availability,
@@ -124,33 +123,6 @@ def test_the_decision_read_from_flows_has_the_digest_of_the_stored_one(drawn: tu
         other = replace(made.decision, active=made.decision.active.renamed({"b0": "b9"}))
         assert isinstance(other, ServiceDecision)
         assert (digest(name, other) == digest(name, stored[name])) is ("b0" not in stored[name].active.owners)
-
-
-def installed_flows(view: FleetView) -> object:
-    """What the agent of a DPU that had nothing puts on its bridge."""
-    local = NEUTRAL.replace("egress: egress", "egress: p1")
-    config, stored = ViewReader().read(view.services.values(), local, file="local")
-    return compile_program(config, decide(Decision(), DesiredState(config, stored=stored))).flows
-
-
-def solves(*_arguments: object, **_options: object) -> object:
-    raise AssertionError("an agent of a fleet solves nothing")
-
-
-@share(0.4)
-@given(st.data(), views())
-def test_an_agent_of_another_version_with_another_solver_installs_equal_flows(
-    data: st.DataObject, drawn: tuple[FleetView, Balancer]
-) -> None:
-    view, balancer = drawn
-    after = fleet_support.settled(fleet_support.given(view, text_of(data.draw(edits(balancer)))))
-    flows = installed_flows(after)
-    with pytest.MonkeyPatch.context() as other_version:
-        for name in ("partition", "start", "update", "failover", "slow_start"):
-            other_version.setattr(f"xenoovs.decision.decide.{name}", solves)
-        assert installed_flows(after) == flows
-        with pytest.raises(AssertionError, match="solves nothing"):
-            decide(Decision(), DesiredState(balancer))
 
 
 def kinds(view: FleetView) -> set[str]:

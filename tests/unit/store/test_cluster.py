@@ -70,17 +70,6 @@ def facts(text: str, **changed: object) -> ServerFacts:
     return replace(made, free_bytes=10_000, **changed)  # type: ignore[arg-type]
 
 
-def test_the_leader_reports_the_lag_of_the_others() -> None:
-    status = parse_cluster_status(LEADER)
-    assert (status.role, status.term, status.leader, status.index) == (ServerRole.LEADER, 2, "self", 5)
-    assert (status.status, status.election_timer_s) == ("cluster member", 2.0)
-    assert [(each.id, status.lag(each), each.is_self) for each in status.members] == [
-        ("304d", 2, False),
-        ("a3df", 0, False),
-        ("5d6d", 0, True),
-    ]
-
-
 def test_a_candidate_reports_no_lag() -> None:
     status = parse_cluster_status(CANDIDATE)
     assert (status.role, status.leader, status.uncommitted, status.unapplied) == (ServerRole.CANDIDATE, "unknown", 1, 1)
