@@ -10,7 +10,7 @@ from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.datapath.megaflow import MaskedValue
 from xenoovs.datapath.outer import GRE, UDP, Encapsulation, GeneveOption, encapsulations, parse_outer
 from xenoovs.datapath.parse import parse_dump, parse_megaflow
-from xenoovs.datapath.tunnel import tunnel_owner, tunnel_port, tunnel_ports
+from xenoovs.datapath.tunnel import TunnelPort, tunnel_owner, tunnel_port, tunnel_ports
 from xenoovs.errors import ParseError
 from xenoovs.evidence.evidence import BridgePorts
 
@@ -56,52 +56,47 @@ _REMOTE, _LOCAL = int(IPv4Address("192.0.2.12")), int(IPv4Address("192.0.2.1"))
 _REMOTE6, _LOCAL6 = int(IPv6Address("2001:db8::2")), int(IPv6Address("2001:db8::1"))
 
 
+_PUSH = (
+    f"tnl_push(tnl_port(vxlan_sys_4789),header(size=50,type=4,{_IPV4.format(17)},udp(src=0,dst=4789,csum=0x0),"
+    "vxlan(flags=0x8000000,vni=0x7b)),out_port(br-ul))"
+)
+_PUSHED = Encapsulation("vxlan_sys_4789", _REMOTE, _LOCAL, UDP, 4789, 0x7B, out_port="br-ul")
+_SET = "set(tunnel(tun_id=0x{},dst=192.0.2.{},tp_dst=4789,flags(key))),vxlan_sys_4789"
+
+
 @pytest.mark.parametrize(
     ("actions", "found"),
     [
         (
             "set(tunnel(tun_id=0x1389,dst=192.0.2.12,ttl=64,tp_dst=6081,flags(key))),set(eth(dst=02:00:00:00:0d:02)),"
             "genev_sys_6081",
-            Encapsulation("genev_sys_6081", _REMOTE, None, UDP, 6081, 0x1389),
+            [Encapsulation("genev_sys_6081", _REMOTE, None, UDP, 6081, 0x1389)],
         ),
         (
             "set(tunnel(tun_id=0x7,src=192.0.2.1,dst=192.0.2.12,tos=0x1,ttl=64,flags(df|csum|key))),gre_sys",
-            Encapsulation("gre_sys", _REMOTE, _LOCAL, GRE, None, 7),
+            [Encapsulation("gre_sys", _REMOTE, _LOCAL, GRE, None, 7)],
         ),
-        (
-            f"tnl_push(tnl_port(vxlan_sys_4789),header(size=50,type=4,{_IPV4.format(17)},udp(src=0,dst=4789,csum=0x0),"
-            "vxlan(flags=0x8000000,vni=0x7b)),out_port(br-ul)),p1",
-            Encapsulation("vxlan_sys_4789", _REMOTE, _LOCAL, UDP, 4789, 0x7B, out_port="br-ul"),
-        ),
+        (f"{_PUSH},p1", [_PUSHED]),
+        # Bug: Open vSwitch before 3.0 clones each packet into a tunnel.
+        (f"clone({_PUSH},u0)", [_PUSHED]),
         (
             f"tnl_push(tnl_port(4),header(size=70,type=5,{_IPV6},udp(src=0,dst=6081,csum=0xffff),"
             "geneve(crit,vni=0x1c7,options({class=0xffff,type=0x80,len=4,0xa}))),out_port(100))",
-            Encapsulation("4", _REMOTE6, _LOCAL6, UDP, 6081, 0x1C7, is_ipv6=True, out_port="100"),
+            [Encapsulation("4", _REMOTE6, _LOCAL6, UDP, 6081, 0x1C7, is_ipv6=True, out_port="100")],
         ),
         (
             f"tnl_push(tnl_port(3),header(size=42,type=3,{_IPV4.format(47)},"
             "gre((flags=0x2000,proto=0x6558),key=0x1e241)),out_port(1))",
-            Encapsulation("3", _REMOTE, _LOCAL, GRE, None, 0x1E241, out_port="1"),
+            [Encapsulation("3", _REMOTE, _LOCAL, GRE, None, 0x1E241, out_port="1")],
+        ),
+        (
+            f"{_SET.format(1, 12)},{_SET.format(2, 13)}",
+            [Encapsulation("vxlan_sys_4789", _REMOTE + key - 1, None, UDP, 4789, key) for key in (1, 2)],
         ),
     ],
 )
-def test_where_packets_leave_in_a_tunnel(actions: str, found: Encapsulation) -> None:
-    assert encapsulations(parse_megaflow(_line(actions=actions)).actions) == (found,)
-
-
-def test_bug_a_tunnel_in_a_clone_was_not_seen() -> None:
-    """Open vSwitch before 3.0 clones each packet into a tunnel."""
-    push = (
-        f"tnl_push(tnl_port(genev_sys_6081),header(size=50,type=5,{_IPV4.format(17)},udp(src=0,dst=6081,csum=0x0),"
-        "geneve(vni=0x1389)),out_port(br-ul))"
-    )
-    assert encapsulations((f"clone({push},u0)",)) == encapsulations((push,)) != ()
-
-
-def test_a_packet_that_leaves_by_two_tunnels() -> None:
-    sent = "set(tunnel(tun_id=0x{},dst=192.0.2.{},tp_dst=4789,flags(key))),vxlan_sys_4789"
-    found = encapsulations(parse_megaflow(_line(actions=f"{sent.format(1, 12)},{sent.format(2, 13)}")).actions)
-    assert [(str(IPv4Address(each.remote)), each.key) for each in found] == [("192.0.2.12", 1), ("192.0.2.13", 2)]
+def test_where_packets_leave_in_a_tunnel(actions: str, found: list[Encapsulation]) -> None:
+    assert list(encapsulations(parse_megaflow(_line(actions=actions)).actions)) == found
 
 
 @pytest.mark.parametrize(
@@ -184,10 +179,6 @@ def test_the_bridge_whose_port_a_packet_enters_by(tunnel: str, ports: tuple[Port
     assert tunnel_owner(parse_megaflow(_megaflow(tunnel, device)), tunnel_ports(bridges)) == owner
 
 
-def test_a_port_of_no_tunnel() -> None:
-    assert tunnel_port("system", _FLOW_KEY) is None
-
-
 def test_a_bridge_has_the_megaflows_of_its_own_tunnels() -> None:
     line = _megaflow("tun_id=0x1,src=192.0.2.2,dst=192.0.2.1,tp_dst=6081,flags(+key)")
     names = [
@@ -198,6 +189,9 @@ def test_a_bridge_has_the_megaflows_of_its_own_tunnels() -> None:
     assert names == ["br-int"]
 
 
-@pytest.mark.parametrize("options", [{"remote_ip": "host.example"}, {"key": "x"}, {"local_ip": "1.2.3"}, {}])
-def test_any_options_are_read(options: dict[str, str]) -> None:
-    assert tunnel_port("geneve", options) is not None
+@pytest.mark.parametrize(
+    ("options", "key"), [({"remote_ip": "host.example"}, 0), ({"key": "x"}, None), ({"local_ip": "1.2.3"}, 0), ({}, 0)]
+)
+def test_what_cannot_be_read_of_options_is_any(options: dict[str, str], key: int | None) -> None:
+    assert tunnel_port("geneve", options) == TunnelPort("genev_sys_", None, None, key)
+    assert tunnel_port("system", options) is None

@@ -227,18 +227,25 @@ def _seen(
 
 
 @pytest.mark.parametrize(
-    ("where", "in_hw", "verdict", "anomalies"),
+    ("where", "filters", "verdict", "anomalies"),
     [
-        (HW, True, Verdict.HW, ()),
-        (HW, False, Verdict.TC_SW, (Anomaly.NOT_IN_HW,)),
-        (HW, None, Verdict.UNCONFIRMED, ()),
-        (", dp:tc", False, Verdict.TC_SW, ()),
+        (HW, _filter(in_hw=True), Verdict.HW, ()),
+        (HW, _filter(in_hw=False), Verdict.TC_SW, (Anomaly.NOT_IN_HW,)),
+        (HW, _filter(in_hw=None), Verdict.UNCONFIRMED, ()),
+        (TC_SW, _filter(in_hw=False), Verdict.TC_SW, ()),
+        # Without a filter the dump decides; it is an anomaly of traffic control alone: other layers have none.
+        (HW, {}, Verdict.HW, (Anomaly.WITHOUT_FILTER,)),
+        (SW, {}, Verdict.SW, ()),
+        (", offloaded:yes, dp:doca", {}, Verdict.HW, ()),
+        (PARTIAL, {}, Verdict.PARTIAL, ()),
     ],
 )
-def test_the_kernel_decides(where: str, in_hw: bool | None, verdict: Verdict, anomalies: tuple[Anomaly, ...]) -> None:
-    found = _seen(where, _filter(in_hw=in_hw))
+def test_the_kernel_decides(
+    where: str, filters: dict[str, TcFilter], verdict: Verdict, anomalies: tuple[Anomaly, ...]
+) -> None:
+    found = _seen(where, filters)
     assert (found.verdict, found.anomalies) == (verdict, anomalies)
-    assert found.is_counted == (in_hw is not None)
+    assert found.is_counted == (verdict is not Verdict.UNCONFIRMED)
 
 
 def test_a_filter_with_both_counters_shows_what_the_nic_forwarded() -> None:
@@ -290,18 +297,3 @@ def test_the_counter_of_a_port_outweighs_the_nic() -> None:
     assert _seen(HW, filters, before, contradicted="p0").verdict is Verdict.CONTRADICTED
     assert _seen(HW, filters, before, contradicted="p1").verdict is Verdict.HW
     assert _seen(HW, filters, now, contradicted="p0").verdict is Verdict.HW
-
-
-@pytest.mark.parametrize(
-    ("where", "verdict", "anomalies"),
-    [
-        (HW, Verdict.HW, (Anomaly.WITHOUT_FILTER,)),
-        (", dp:ovs", Verdict.SW, ()),
-        (", offloaded:yes, dp:doca", Verdict.HW, ()),
-        (", offloaded:partial, dp:ovs", Verdict.PARTIAL, ()),
-    ],
-)
-def test_without_a_filter_the_dump_decides(where: str, verdict: Verdict, anomalies: tuple[Anomaly, ...]) -> None:
-    """It is an anomaly of traffic control alone: other layers have none."""
-    found = _seen(where, {})
-    assert (found.verdict, found.anomalies) == (verdict, anomalies)
