@@ -235,11 +235,10 @@ def test_the_number_of_files_is_bounded(load: Load) -> None:
     assert set(lines) == {f"my.yaml:3:10: include: more than {MAX_FILES} files are included; join some of them"}
 
 
-def test_the_size_of_all_files_together_is_bounded(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_all_files_together_is_bounded(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xenoovs.model.include.MAX_SIZE_BYTES", 2**20)
-    for name in ("a", "b", "c"):
-        (tmp_path / f"{name}.yaml").write_bytes(b"#" * (2**19 - 100) + b"\nservices: []\n")
-    (line,) = mistakes(load, {"my.yaml": f"{HEAD}include: [a.yaml, b.yaml, c.yaml]\n"})
+    large = {f"{name}.yaml": "#" * (2**19 - 100) + "\nservices: []\n" for name in ("a", "b", "c")}
+    (line,) = mistakes(load, {**large, "my.yaml": f"{HEAD}include: [a.yaml, b.yaml, c.yaml]\n"})
     assert line == "my.yaml:3:27: include[2]: c.yaml cannot be read: the files together are larger than 1 MiB"
 
 
