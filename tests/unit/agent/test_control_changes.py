@@ -1,26 +1,29 @@
-"""Changes that operators request from a running agent through its socket: of a backend, of a server in all services."""
+"""Changes of a running agent: what operators request through its socket, and what servers advertise."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from tests.agent_support import FIPS3, Scene, Servers, checked_scene, make_scene
 from tests.patience import eventually
 from tests.unit import balancer as small
+from xenoovs.agent import health
 from xenoovs.agent.control.client import Client
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.health import HealthTracker
 from xenoovs.agent.overrides import require_possible
+from xenoovs.agent.probe.target import AgentTarget, ProbeResult, Target
 from xenoovs.decision.decision import with_weights
 from xenoovs.errors import AgentRefused, CompileError, MacUnknown
 from xenoovs.model.balancer import Balancer
+from xenoovs.show.conditions import notices
 from xenoovs.show.snapshot import BackendState, BackendView, Override, Snapshot, parse_snapshot
 
 CONFIG = """\
@@ -291,3 +294,108 @@ def test_a_drain_can_be_undone_after_an_edited_config_left_none_but_drained_back
     with pytest.raises(CompileError, match="every backend with a weight is drained"):
         require_possible(HealthTracker(), balancer, (first, second))
     require_possible(HealthTracker(), balancer, (first,), instead_of=(first, second))
+
+
+ADVERTISING = """\
+version: 1
+switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
+services:
+  - name: web
+    vip: 192.0.2.10
+    protocol: tcp
+    ports: [80]
+    %s
+    agent_check: {port: 8080, interval: 20ms, timeout: 10ms}
+    backends:
+      - {name: a, mac: 02:00:5e:10:00:01, address: 192.0.2.2, weight: 2}
+      - {name: b, mac: 02:00:5e:10:00:02, address: 192.0.2.3, weight: 2}
+"""
+
+
+class Advertisers:
+    """An agent, and what the agents of its servers reply; None if nothing."""
+
+    agent: Agent
+    client: Client
+
+    def __init__(self) -> None:
+        self.replies: dict[str, str | None] = {"a": "up 100%", "b": "up 100%"}
+
+    async def probe(self, target: Target, *, timeout_s: float) -> ProbeResult:
+        assert isinstance(target, AgentTarget)
+        reply = self.replies[" ab"[int(target.address) % 256 - 1]]
+        if reply is None:
+            return ProbeResult(ok=False, latency_s=0.0, reason="connection refused")
+        return ProbeResult(ok=True, latency_s=0.0, reason="answered", reply=reply)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return parse_snapshot(self.client.ask("status")["snapshot"])
+
+    def wait(self, a: float, b: float) -> None:
+        eventually(lambda: [one.share for one in self.snapshot.services[0].backends] == [a, b], f"shares {a} and {b}")
+
+    @property
+    def notices(self) -> str:
+        return "\n".join(text for text, _ in notices(self.snapshot))
+
+    def wait_for_notice(self, text: str) -> None:
+        eventually(lambda: text in self.notices, text)
+
+
+@contextmanager
+def advertising(scene: Scene, *, more: str = "") -> Iterator[Advertisers]:
+    world = Advertisers()
+    scene.config.write_text(ADVERTISING % more)
+    with scene.agent(probe=world.probe) as (world.agent, world.client):
+        yield world
+
+
+@pytest.mark.parametrize(
+    ("reply", "problem"),
+    [
+        ("fine", "the reply cannot be used: 'fine' is not a word of agent-check"),
+        ("", "the reply cannot be used: it has no word"),
+        ("up down", "the reply cannot be used: its words contradict each other"),
+        (None, "connection refused"),
+    ],
+)
+def test_a_wrong_or_silent_agent_is_reported_and_changes_nothing(scene: Scene, reply: str | None, problem: str) -> None:
+    with advertising(scene) as world:
+        world.replies["a"] = "50%"
+        eventually(lambda: world.snapshot.services[0].backends[0].weight_in_use == 1, "half of its weight is in use")
+        world.replies["a"] = reply
+        world.wait_for_notice(f"web/a: the agent of its server does not reply: {problem}")
+        assert "; its last reply '50%' stays in effect" in world.notices
+        backend = world.snapshot.services[0].backends[0]
+        assert (backend.weight_in_use, backend.last_change) == (1, "50% advertised by its agent")
+        world.replies["a"] = "75%"
+        eventually(lambda: "does not reply" not in world.notices, "the agent replies again")
+        texts = [event["text"] for event in world.client.ask("events")["events"]]
+        assert "internal error" not in "".join(texts)
+        assert "agent of a server does not reply" in texts
+
+
+def test_a_reply_that_makes_an_internal_error_is_a_failed_one(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    def mistaken(_line: str) -> NoReturn:
+        raise ZeroDivisionError
+
+    with advertising(scene) as world:
+        world.wait(0.5, 0.5)
+        with monkeypatch.context() as patch:
+            patch.setattr(health, "parse_reply", mistaken)
+            world.wait_for_notice("internal error: ZeroDivisionError: , test_control_changes.py:")
+        world.replies = dict.fromkeys("ab", "drain")
+        world.wait_for_notice("all servers advertise drain or 0%")
+        assert "does not reply" not in world.notices
+
+
+def test_weights_that_cannot_be_installed_are_ignored_and_all_else_goes_on(scene: Scene) -> None:
+    with advertising(scene, more="match: {bits: 2}") as world:
+        world.wait(0.5, 0.5)
+        world.replies["a"] = "1%"
+        world.wait_for_notice("web: the weights that its servers advertise are ignored: ")
+        world.wait(0.5, 0.5)
+        assert world.agent.state.round.error == ""
+        world.client.ask("drain", {"service": "web", "backend": "a"})
+        world.wait(0, 1)
