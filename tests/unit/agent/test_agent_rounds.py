@@ -501,12 +501,10 @@ def test_a_change_is_made_when_its_time_has_come_and_not_before(switch: FakeSwit
     assert (seen, len(switch.applied)) == ([(1, 0), (1, 0)], 1)
     assert not change.difference.is_empty
     assert engine.round(AFTER, now_s=2.0).difference.is_empty
-
-
-def test_a_time_that_has_passed_and_a_change_without_flows_are_not_prepared(switch: FakeSwitch, engine: Engine) -> None:
-    engine.round(BEFORE, now_s=1.0, appointment=Soon(nothing, nothing))
-    engine.round(AFTER, now_s=1.0, appointment=Appointment(0.0))
-    assert (switch.held, len(switch.applied)) == ([], 1)
+    # A time that has passed and a change without flows are not prepared.
+    engine.round(AFTER, now_s=3.0, appointment=Soon(nothing, nothing))
+    engine.round(BEFORE, now_s=3.0, appointment=Appointment(0.0))
+    assert (len(switch.held), len(switch.applied)) == (1, 2)
 
 
 def test_a_bridge_that_is_recreated_meanwhile_is_planned_for_again(switch: FakeSwitch, engine: Engine) -> None:

@@ -324,20 +324,15 @@ class Advertisers:
     async def probe(self, target: Target, *, timeout_s: float) -> ProbeResult:
         assert isinstance(target, AgentTarget)
         reply = self.replies[" ab"[int(target.address) % 256 - 1]]
-        if reply is None:
-            return ProbeResult(ok=False, latency_s=0.0, reason="connection refused")
-        return ProbeResult(ok=True, latency_s=0.0, reason="answered", reply=reply)
-
-    @property
-    def snapshot(self) -> Snapshot:
-        return parse_snapshot(self.client.ask("status")["snapshot"])
+        reason = "connection refused" if reply is None else "answered"
+        return ProbeResult(ok=reply is not None, latency_s=0.0, reason=reason, reply=reply or "")
 
     def wait(self, a: float, b: float) -> None:
-        eventually(lambda: [one.share for one in self.snapshot.services[0].backends] == [a, b], f"shares {a} and {b}")
+        eventually(lambda: [one.share for one in backends(self.client).values()] == [a, b], f"shares {a} and {b}")
 
     @property
     def notices(self) -> str:
-        return "\n".join(text for text, _ in notices(self.snapshot))
+        return "\n".join(text for text, _ in notices(seen(self.client)))
 
     def wait_for_notice(self, text: str) -> None:
         eventually(lambda: text in self.notices, text)
@@ -363,11 +358,11 @@ def advertising(scene: Scene, *, more: str = "") -> Iterator[Advertisers]:
 def test_a_wrong_or_silent_agent_is_reported_and_changes_nothing(scene: Scene, reply: str | None, problem: str) -> None:
     with advertising(scene) as world:
         world.replies["a"] = "50%"
-        eventually(lambda: world.snapshot.services[0].backends[0].weight_in_use == 1, "half of its weight is in use")
+        eventually(lambda: backends(world.client)["web/a"].weight_in_use == 1, "half of its weight is in use")
         world.replies["a"] = reply
         world.wait_for_notice(f"web/a: the agent of its server does not reply: {problem}")
         assert "; its last reply '50%' stays in effect" in world.notices
-        backend = world.snapshot.services[0].backends[0]
+        backend = backends(world.client)["web/a"]
         assert (backend.weight_in_use, backend.last_change) == (1, "50% advertised by its agent")
         world.replies["a"] = "75%"
         eventually(lambda: "does not reply" not in world.notices, "the agent replies again")

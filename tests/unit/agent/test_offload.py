@@ -334,67 +334,44 @@ class Nic:
         return state
 
 
-def test_while_ports_agree_traffic_control_is_not_read() -> None:
-    nic, verdicts = Nic(), []
-    use = RuleUse(nic.ports, nic.filters)
-    for _ in range(4):
-        nic.packets += 1000
-        nic.hw_packets += 1000
-        verdicts.append(nic.sample(use).verdict)
-    assert (set(verdicts), nic.reads) == ({Verdict.HW}, [])
+Growth = dict[str, int]
+UNUSED: Growth = {"packets": 224, "cpu": 224}
+# What counters grow by before each sample, the verdicts, and whether traffic control was read.
+SAMPLED: dict[str, tuple[list[Growth], list[Verdict], bool]] = {
+    "ports agree": ([{"packets": 1000, "hw_packets": 1000}] * 4, [Verdict.HW] * 4, False),
+    # After a reset of the NIC, the page and the metrics still showed 100 % in hardware.
+    "not used, and used again": (
+        [*[UNUSED] * 3, {"packets": 500, "hw_packets": 500}],
+        [Verdict.HW, Verdict.IDLE_HW, Verdict.IDLE_HW, Verdict.HW],
+        True,
+    ),
+    # Half of the packets were shown as in hardware, and none was.
+    "counted by traffic control, and the wire contradicts": (
+        [{"packets": 448, "hw_packets": 224, "cpu": 224, "entered": 224}] * 4,
+        [Verdict.HW, Verdict.TC_SW, Verdict.CONTRADICTED, Verdict.CONTRADICTED],
+        True,
+    ),
+    "counted, and the CPU contradicts": (
+        [{"packets": 224, "hw_packets": 224, "cpu": 224}] * 3,
+        [Verdict.HW, Verdict.CONTRADICTED, Verdict.CONTRADICTED],
+        True,
+    ),
+}
 
 
-def _sampled(times: int, **each: int) -> list[MegaflowState]:
-    """Return the states after a first sample; before each, these counters grow so much."""
+@pytest.mark.parametrize("name", SAMPLED)
+def test_rules_that_the_nic_does_not_use_are_found_from_the_second_sample_on(name: str) -> None:
+    growths, verdicts, is_read = SAMPLED[name]
     nic = Nic(packets=1000, hw_packets=1000)
-    use = RuleUse(nic.ports, nic.filters)
+    use, found = RuleUse(nic.ports, nic.filters), list[MegaflowState]()
     nic.sample(use)
-    found = []
-    for _ in range(times):
-        for name, packets in each.items():
-            setattr(nic, name, getattr(nic, name) + packets)
+    for growth in growths:
+        for counter, packets in growth.items():
+            setattr(nic, counter, getattr(nic, counter) + packets)
         found.append(nic.sample(use))
-    return found
-
-
-@pytest.mark.parametrize(
-    ("each", "verdicts"),
-    [
-        # After a reset of the NIC, the page and the metrics still showed 100 % in hardware.
-        ({"packets": 224, "cpu": 224}, [Verdict.HW, Verdict.IDLE_HW, Verdict.IDLE_HW]),
-        # Half of the packets were shown as in hardware, and none was.
-        (
-            {"packets": 448, "hw_packets": 224, "cpu": 224, "entered": 224},
-            [Verdict.HW, Verdict.TC_SW, Verdict.CONTRADICTED, Verdict.CONTRADICTED],
-        ),
-        (
-            {"packets": 224, "hw_packets": 224, "cpu": 224},
-            [Verdict.HW, Verdict.CONTRADICTED, Verdict.CONTRADICTED],
-        ),
-    ],
-    ids=["not used", "counted by traffic control, and the wire contradicts", "counted, and the CPU contradicts"],
-)
-def test_rules_that_the_nic_does_not_use_are_found_from_the_second_sample_on(
-    each: dict[str, int], verdicts: list[Verdict]
-) -> None:
-    found = _sampled(len(verdicts), **each)
-    assert [state.verdict for state in found] == verdicts
-    if Verdict.IDLE_HW in verdicts:
-        assert [(state.packets, state.hw_packets) for state in found[1:]] == [(224, 0)] * 2
-
-
-def test_when_it_is_over_the_verdict_is_hardware_again() -> None:
-    nic = Nic()
-    use = RuleUse(nic.ports, nic.filters)
-    for _ in range(3):
-        nic.packets += 224
-        nic.cpu += 224
-        nic.sample(use)
-    nic.packets += 500
-    nic.hw_packets += 500
-    state = nic.sample(use)
-    assert (state.verdict, state.packets, state.hw_packets) == (Verdict.HW, 500, 500)
-    assert len(nic.reads) == 2
+    assert ([state.verdict for state in found], bool(nic.reads)) == (verdicts, is_read)
+    if name.startswith("not used"):
+        assert [(state.packets, state.hw_packets) for state in found[1:]] == [(224, 0), (224, 0), (500, 500)]
 
 
 def test_packets_of_32_bits_that_wrap_are_counted_on() -> None:
