@@ -1,29 +1,64 @@
-"""Log lines: of rounds and drains, as text and as JSON; of repeated events few are logged."""
+"""What an agent logs and tells systemd: rounds, drains, repeated events; several agents in one process, and ports."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import fields, replace
 from fractions import Fraction
+from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NoReturn, cast
 
 import pytest
 
-from tests.agent_support import FIPS3, Servers, checked_scene
+from tests.agent_support import FIPS3, Servers, all_answer, checked_scene
+from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
-from tests.patience import eventually
+from tests.patience import PATIENCE_S, eventually
 from tests.unit import balancer as small
-from xenoovs.agent.log import LogForm, RepeatFilter, info, start_logging, warn
+from xenoovs.agent.bridge_watch import PortEvent, port_events
+from xenoovs.agent.config_file import ConfigFile
+from xenoovs.agent.daemon import Agent, AgentGroup, Starter
+from xenoovs.agent.log import (
+    LOGGER,
+    LogForm,
+    Readiness,
+    RepeatFilter,
+    bridge_context,
+    facts_of,
+    info,
+    notify,
+    start_logging,
+    warn,
+)
 from xenoovs.agent.report import Report
 from xenoovs.agent.state import RoundFacts
+from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, within
+from xenoovs.cli.agent import Options
+from xenoovs.cli.agents import ConfiguredBridge, OpenedAgent, configured_bridges, run_agents
+from xenoovs.cli.via import Reached
+from xenoovs.datapath.database import PortState
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
+from xenoovs.errors import BridgeMissing, ConfigError, OtherBridge
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.include import ConfigSources
+from xenoovs.model.load import parse_config
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.management import ManagementSwitch
+from xenoovs.switch.ovsdb import Ports
 
 
 def test_a_drain_that_waits_for_open_vswitch_is_reported_once_each_time(caplog: pytest.LogCaptureFixture) -> None:
@@ -204,3 +239,213 @@ def test_events_of_different_backends_do_not_hide_each_other_and_their_memory_is
     for number in range(20):
         hour.say("flows changed", bridge="ovsbr1", flow_mods=number)
     assert (len(hour.logged), len(repeats._kinds)) == (10_020, 4096)
+
+
+def _agent(tmp_path: Path, bridge: str, switch: FakeSwitch) -> Agent:
+    file = tmp_path / f"{bridge}.yaml"
+    file.write_text(SMALL_CONFIG.replace("ovsbr1", bridge))
+    return Agent(ConfigFile(file), Engine(switch), probe=all_answer)
+
+
+async def run_together(agents: Mapping[str, Agent], *, once: bool = False, beside: TaskFactory | None = None) -> None:
+    """Run agents that are made already."""
+
+    async def made(agent: Agent) -> Agent:
+        return agent
+
+    starters: dict[str, Starter] = {bridge: partial(made, agent) for bridge, agent in agents.items()}
+    await AgentGroup().run(starters, once=once, beside=beside)
+
+
+def _switch(bridge: str) -> FakeSwitch:
+    return FakeSwitch(fake_bridge(bridge, ["p0", "p1"]))
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_bug_an_agent_never_ended_if_a_task_was_woken_as_it_was_cancelled(turns: int) -> None:
+    """Of the turns of the loop between the event and the cancellation asyncio.wait_for() of Python 3.11 loses one."""
+
+    async def run() -> None:
+        woken, tasks = asyncio.Event(), BackgroundTasks()
+
+        async def follow() -> None:
+            while True:
+                woken.clear()
+                await within(PATIENCE_S, woken.wait())
+
+        tasks.start(follow())
+        await asyncio.sleep(0.01)
+        woken.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await asyncio.wait_for(tasks.stop(), PATIENCE_S)
+
+    asyncio.run(run())
+
+
+def test_each_logs_its_name_and_gets_its_flows_before_the_config_of_another_is_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With 100 files the first flows came after all were read, 41 s later."""
+    switches, agents = {bridge: _switch(bridge) for bridge in ("br1", "br2")}, dict[str, Agent]()
+
+    async def start(bridge: str) -> Agent:
+        while bridge == "br2" and not switches["br1"].all_flows("br1"):
+            await asyncio.sleep(0.01)
+        agents[bridge] = _agent(tmp_path, bridge, switches[bridge])
+        return agents[bridge]
+
+    caplog.set_level(logging.INFO, LOGGER)
+    starters: dict[str, Starter] = {bridge: partial(start, bridge) for bridge in switches}
+    asyncio.run(asyncio.wait_for(AgentGroup().run(starters, once=True), PATIENCE_S))
+    assert [len(switch.all_flows(bridge)) for bridge, switch in switches.items()] == [8, 8]
+    assert {facts_of(record)["bridge"] for record in caplog.records} == {"br1", "br2"}
+    for bridge, agent in agents.items():
+        assert {event.facts["bridge"] for event in agent.events.since(0)} == {bridge}
+
+
+def test_bug_a_bridge_that_connects_before_its_agent_is_made_shows_its_ports(tmp_path: Path) -> None:
+    """Of several at one controller its ports were unknown until one of them changed."""
+    switch, made = _switch("br1"), list[Agent]()
+    config = _agent(tmp_path, "br1", switch).config
+    uplinks = config.balancer.uplinks
+    reached = Reached(Engine(switch), lambda _changed: None, lambda: {"p0": P0, "p1": P1})
+    one = OpenedAgent(ConfiguredBridge(lambda: config, config.path, uplinks, uplinks.bridge), (), None)
+    given: dict[str, Any] = dict.fromkeys(each.name for each in fields(Options))
+    options = Options(**given | {"once": True, "offload_interval_s": 10.0})
+    far = cast(ManagementSwitch, SimpleNamespace(endpoint=Endpoint("unix:/nonexistent/db.sock", None)))
+    started = run_agents(AgentGroup(), (one,), (), lambda *_: reached, far, options, made=made.append)
+    asyncio.run(asyncio.wait_for(started, PATIENCE_S))
+    assert [port.name for port in made[0].ports() or ()] == ["p0", "p1"]
+
+
+def test_of_several_files_only_the_bridge_is_read_before_the_start(tmp_path: Path) -> None:
+    files = tuple(tmp_path / f"br{number}.yaml" for number in (1, 2))
+    files[0].write_text(SMALL_CONFIG.replace("ovsbr1", "br1"))
+    files[1].write_text(
+        "services: [{name: no}]\n# switch: none\nswitch:\n  bridge: br2\n\n  ingress: [p0]\n  egress: p1\nversion: 1\n"
+    )
+    first, second = configured_bridges(files, ManagementSwitch(Endpoint("unix:/none", None)), is_controller=False)
+    assert (first.uplinks.bridge, second.uplinks.bridge) == ("br1", "br2")
+    assert first.read().balancer.uplinks == first.uplinks
+    with pytest.raises(ConfigError, match=r"br2\.yaml"):
+        second.read()
+    files[0].write_text(SMALL_CONFIG.replace("ovsbr1", "br3"))
+    with pytest.raises(OtherBridge):
+        first.read()
+
+
+def test_files_that_are_reloaded_at_the_same_time_are_parsed_in_turn(tmp_path: Path) -> None:
+    """Of 100, none was in use before all were parsed."""
+    (tmp_path / "my.yaml").write_text(SMALL_CONFIG)
+    parsing, most = Counter[str](), 0
+
+    def parse(text: bytes, sources: ConfigSources) -> Balancer:
+        nonlocal most
+        parsing["now"] += 1
+        most = max(most, parsing["now"])
+        time.sleep(0.01)
+        parsing["now"] -= 1
+        return parse_config(text, file=str(sources.main), sources=sources)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda _: ConfigFile(tmp_path / "my.yaml", parse), range(8)))
+    assert most == 1
+
+
+def test_a_failure_of_one_does_not_stop_the_others(tmp_path: Path) -> None:
+    """With `once` all agents finish, then the first problem is reported."""
+    good = _switch("br2")
+    agents = {"br1": _agent(tmp_path, "br1", _switch("other")), "br2": _agent(tmp_path, "br2", good)}
+    with pytest.raises(BridgeMissing):
+        asyncio.run(run_together(agents, once=True))
+    assert len(good.all_flows("br2")) == 8
+
+
+def test_an_internal_error_in_a_round_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with one bridge: systemd restarts the process, and the flows stay."""
+    agents = {bridge: _agent(tmp_path, bridge, _switch(bridge)) for bridge in ("br1", "br2")}
+
+    def mistaken(*_: object, **_named: object) -> NoReturn:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(agents["br1"].engine, "round", mistaken)
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(asyncio.wait_for(run_together(agents), 20))
+
+
+def test_logs_outside_of_an_agent_name_no_bridge(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, LOGGER)
+    with bridge_context("br1"):
+        info("inside", bridge="another name of it")
+    info("outside")
+    assert [facts_of(record) for record in caplog.records] == [{"bridge": "br1"}, {}]
+
+
+BALANCER = small.balancer(small.service(small.claim(), 1, 1))
+P0, P1 = PortState("p0", 1, "system", link_up=True), PortState("p1", 2, "system", link_up=True)
+BRIDGE = BALANCER.uplinks.bridge
+
+
+def with_p1(*others: PortState, **changes: Any) -> Ports:
+    """The ports of the bridge, if p1 has these changes."""
+    return {BRIDGE: {port.name: port for port in (P0, replace(P1, **changes), *others)}, "other": {}}
+
+
+ALL, DOWN, GONE = with_p1(), with_p1(link_up=False), {BRIDGE: {"p0": P0}}
+BROKEN = with_p1(ofport=None, error="no device")
+FOREIGN = with_p1(PortState("vnet9", 9, "system", link_up=False))
+# Before, after, the text, whether it is a problem, and whether it needs a round.
+EVENTS: list[tuple[Ports | None, Ports, str, bool, bool]] = [
+    (None, ALL, "", False, False),
+    (None, DOWN, "p1 link down", True, False),
+    (ALL, FOREIGN, "", False, False),
+    (ALL, DOWN, "p1 link down", True, False),
+    (DOWN, ALL, "p1 link up", False, False),
+    (ALL, with_p1(ofport=7), "p1 port number changed", False, True),
+    (ALL, with_p1(options={"remote_ip": "192.0.2.9"}), "p1 port has other options", False, True),
+    (ALL, BROKEN, "p1 port does not work: no device", True, True),
+    (ALL, GONE, "p1 port removed from the bridge", True, True),
+    (GONE, ALL, "p1 port added to the bridge", False, True),
+    (ALL, {}, " bridge removed", True, False),
+    ({}, ALL, " bridge added", False, True),
+    ({}, {}, "", False, False),
+]
+
+
+@pytest.mark.parametrize(("before", "now", "text", "is_bad", "needs_round"), EVENTS)
+def test_changes_of_a_bridge_and_its_ports(
+    before: Ports | None, now: Ports, text: str, *, is_bad: bool, needs_round: bool
+) -> None:
+    port, _, words = text.partition(" ")
+    expected = (PortEvent(words, port, is_bad, needs_round),) if text else ()
+    assert port_events(before, now, BALANCER) == expected
+
+
+def test_ready_is_sent_once_and_again_when_it_was_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A manager that does not read for a while: its queue is full (unix(7), max_dgram_qlen)."""
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.setblocking(False)
+
+        def received() -> list[str]:
+            messages = []
+            with suppress(BlockingIOError):
+                while True:
+                    messages.append(systemd.recv(4096).decode().partition("\n")[0])
+            return messages
+
+        readiness = Readiness()
+        readiness.reloading()
+        readiness.idle()
+        assert received() == [], "a reload while it starts does not make it ready"
+        while notify("STATUS=much to say"):
+            pass
+        readiness.ready()
+        readiness.idle()
+        assert "READY=1" not in received()
+        for _ in range(2):
+            readiness.ready()
+            readiness.idle()
+        assert received() == ["READY=1"]
