@@ -27,7 +27,7 @@ from tests.golden.worlds import (
     running_agent,
     served,
 )
-from tests.unit.agent.test_metrics import fed
+from tests.unit.agent.test_shown import fed
 from tests.unix_http import ask
 from xenoovs import __version__
 from xenoovs.agent.telemetry import exposition
