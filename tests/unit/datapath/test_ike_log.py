@@ -83,7 +83,7 @@ LOGS = {
 
 
 def test_the_cause_of_each_peer_or_port(*, update_golden: bool) -> None:
-    assert_recorded("ike_log.txt", {title: _shown(text) for title, text in LOGS.items()}, update=update_golden)
+    assert_recorded("parsed/ike_log.txt", {title: _shown(text) for title, text in LOGS.items()}, update=update_golden)
 
 
 def _shown(log: str) -> str:

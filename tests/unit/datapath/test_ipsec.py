@@ -152,7 +152,7 @@ def test_what_leaves_unencrypted_although_a_policy_or_the_config_wants_it(*, upd
         title: "\n".join(map(str, (*cleartext([use], state), *uncovered([use], state)))) or "nothing"
         for title, (use, state) in _cases().items()
     }
-    assert_recorded("ipsec.txt", shown, update=update_golden)
+    assert_recorded("parsed/ipsec.txt", shown, update=update_golden)
 
 
 @pytest.mark.parametrize(

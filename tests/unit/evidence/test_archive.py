@@ -223,7 +223,7 @@ def test_what_is_no_record_is_refused_with_the_reason(
             read_record(Path("x.record"))
         shown[title] = str(refused.value)
     assert [path.name for path in tmp_path.iterdir()] == ["x.record"]
-    assert_recorded("unusable_records.txt", shown, update=update_golden)
+    assert_recorded("parsed/unusable_records.txt", shown, update=update_golden)
 
 
 def test_a_record_that_is_no_file_is_refused(tmp_path: Path) -> None:

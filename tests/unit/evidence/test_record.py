@@ -151,7 +151,7 @@ TRANSCRIPTS = {
 
 def test_what_is_read_of_a_transcript(*, update_golden: bool) -> None:
     assert_recorded(
-        "transcripts.txt", {title: _shown(text) for title, text in TRANSCRIPTS.items()}, update=update_golden
+        "parsed/transcripts.txt", {title: _shown(text) for title, text in TRANSCRIPTS.items()}, update=update_golden
     )
 
 

@@ -134,7 +134,7 @@ def test_packets_for_the_cpu_contradict_megaflows_that_do_not_explain_them(*, up
         title: f"{'contradicted' if found.is_contradicted else 'not contradicted'}: {found}"
         for title, found in _findings().items()
     }
-    assert_recorded("port_checks.txt", shown, update=update_golden)
+    assert_recorded("judged/port_checks.txt", shown, update=update_golden)
 
 
 def test_ports_without_rules_in_hardware_are_not_checked() -> None:

@@ -112,7 +112,7 @@ def test_rows_and_conclusions(*, update_golden: bool) -> None:
         _check(others, ports=ports)
     )
     shown["a dump that may be filtered proves nothing"] = _shown(replace(_check((_line(HW),)), is_filtered=True))
-    assert_recorded("bridges.txt", shown, update=update_golden)
+    assert_recorded("judged/bridges.txt", shown, update=update_golden)
 
 
 _HOP = (

@@ -88,7 +88,7 @@ def _records() -> dict[str, tuple[Side, Side]]:
 
 def test_what_got_worse_and_why(*, update_golden: bool) -> None:
     shown = {title: _shown(Comparison(before, after)) for title, (before, after) in _records().items()}
-    assert_recorded("compare.txt", shown, update=update_golden)
+    assert_recorded("judged/compare.txt", shown, update=update_golden)
 
 
 def _shown(found: Comparison) -> str:

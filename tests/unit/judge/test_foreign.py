@@ -83,7 +83,7 @@ def _overriding() -> dict[str, OffloadFindings]:
 
 def test_blocks_that_foreign_megaflows_override(*, update_golden: bool) -> None:
     recorded = {title: shown(found) for title, found in _overriding().items()}
-    assert_recorded("overrides.txt", recorded, update=update_golden)
+    assert_recorded("judged/overrides.txt", recorded, update=update_golden)
 
 
 LINE = "in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.{}), packets:1, bytes:60, used:0.1s, dp:ovs, actions:{}"
@@ -243,4 +243,4 @@ def test_the_blocks_whose_packets_meet_a_rule_first(*, update_golden: bool) -> N
         "of another port": _met(_rule({}), device="p1"),
         "with packets": _met(_rule({"src_ip": "198.18.0.64"}, packets=36), OWN),
     }
-    assert_recorded("preempting_rules.txt", shown, update=update_golden)
+    assert_recorded("judged/preempting_rules.txt", shown, update=update_golden)

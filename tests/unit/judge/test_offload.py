@@ -147,7 +147,9 @@ def _findings() -> dict[str, OffloadFindings]:
 
 
 def test_blocks_what_is_outside_and_the_conclusions(*, update_golden: bool) -> None:
-    assert_recorded("blocks.txt", {title: shown(found) for title, found in _findings().items()}, update=update_golden)
+    assert_recorded(
+        "judged/blocks.txt", {title: shown(found) for title, found in _findings().items()}, update=update_golden
+    )
 
 
 def test_an_absent_block_keeps_its_earlier_finding() -> None:
