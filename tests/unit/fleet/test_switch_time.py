@@ -1,9 +1,8 @@
-"""When DPUs switch to a change, how long a DPU waits after it has received it, and how long drains last."""
+"""When DPUs switch to a change, and how long a DPU waits after it has received it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 
 import pytest
 from hypothesis import given as drawn
@@ -13,7 +12,6 @@ from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, MORE, committed, given, settled
 from xenoovs.fleet.plan import (
     MAX_WAIT_S,
-    DrainWatch,
     completion,
     is_awaited,
     next_change,
@@ -21,7 +19,6 @@ from xenoovs.fleet.plan import (
     rolling_intent,
     seconds_to_wait,
     switch_time_ms,
-    with_override,
 )
 from xenoovs.store.view import ACK_THIS, Changes, Dpu, FleetView, IntentState
 
@@ -79,44 +76,3 @@ def test_no_clock_makes_a_dpu_wait_for_long(switch_at_ms: int, now_ms: float) ->
     assert (waits_s == 0) == (switch_at_ms <= now_ms)
     if 0 < switch_at_ms - now_ms < MAX_WAIT_S * 1000:
         assert now_ms + waits_s * 1000 == pytest.approx(switch_at_ms)
-
-
-PINNED = SMALL_CONFIG.replace("  - name: dns\n", "  - name: dns\n    drain: {mode: pin, timeout: 60s}\n")
-LATEST_S = 7
-
-
-def fleet(text: str) -> FleetView:
-    return settled(given(EMPTY, text))
-
-
-def drained(view: FleetView) -> FleetView:
-    override = with_override(view, ("dns", "fips2"), Fraction(0), author="", now_ms=NOW_MS)
-    return settled(committed(view, Changes(overrides={("dns", "fips2"): override})))
-
-
-def drains_at(view: FleetView, now_ms: int) -> dict[str, float]:
-    return DrainWatch().left(view, clocks_ms=(now_ms,), now_s=0)
-
-
-def test_a_planned_change_begins_the_drains_of_the_services_that_it_changed() -> None:
-    view = replace(fleet(PINNED), switch_at_ms=NOW_MS)
-    assert drains_at(view, NOW_MS + 1000) == {"dns": 59 + LATEST_S}
-    other = replace(view.services["dns"], name="other", generation=view.generation + 1)
-    assert drains_at(replace(view, services={**view.services, "other": other}), NOW_MS) == {}
-
-
-def test_a_clock_that_differs_from_that_of_the_writer_makes_no_drain_longer_than_it_is() -> None:
-    """By a clock an hour behind, `drain-dpu` waited for more than an hour, and by one ahead not at all."""
-    view, most_s = drained(fleet(PINNED)), 60 + LATEST_S
-    assert drains_at(view, NOW_MS) == {"dns": most_s}
-    assert drains_at(drained(fleet(SMALL_CONFIG)), NOW_MS) == {}
-    behind = NOW_MS - 3_600_000
-    assert drains_at(view, behind) == {"dns": most_s}
-    watch = DrainWatch()
-    times = (0, 30, most_s - 1, most_s)
-    lefts = [watch.left(view, clocks_ms=[behind + 1000 * s], now_s=5.0 + s) for s in times]
-    assert lefts == [{"dns": most_s}, {"dns": most_s - 30}, {"dns": 1}, {}]
-    ahead, watch = NOW_MS + 3_600_000, DrainWatch()
-    assert watch.left(view, clocks_ms=[ahead], now_s=5.0) == {}
-    lefts = [watch.left(view, clocks_ms=[ahead, NOW_MS], now_s=5.0 + s) for s in (0, 30, most_s)]
-    assert lefts == [{"dns": most_s}, {"dns": most_s - 30}, {}]
