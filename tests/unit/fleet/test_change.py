@@ -15,7 +15,7 @@ from xenoovs.decision.decision import Blocks
 from xenoovs.errors import ConfigError, FleetRefused
 from xenoovs.fleet.commands.change import _read as read_text_of
 from xenoovs.fleet.history import MAX_COMMENT, MAX_ENTRIES, history, oldest_entries, with_entry
-from xenoovs.fleet.plan import MAX_INTENTS, ViewReader, concerned, next_change, parse_intent, with_intent
+from xenoovs.fleet.plan import MAX_INTENTS, ViewReader, next_change, parse_intent
 from xenoovs.model.include import MAX_SIZE_BYTES
 from xenoovs.model.load import parse_config
 from xenoovs.partition.block import Block
@@ -132,40 +132,8 @@ def test_bug_apply_read_a_pipe_without_an_end(monkeypatch: pytest.MonkeyPatch) -
     assert endless.tell() == MAX_SIZE_BYTES + 1
 
 
-WEB = """\
-  - name: web
-    groups: [edge]
-    vip: 10.3.10.80
-    protocol: tcp
-    ports: [80]
-    backends:
-      - {name: web1, mac: 02:00:5e:10:00:12, weight: 1}
-      - {name: web2, mac: 02:00:5e:10:00:13, weight: 1}
-"""
-BOTH = SMALL_CONFIG + WEB
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        (BOTH.replace("name: web2, mac: 02:00:5e:10:00:13", "name: web2, mac: 02:00:5e:10:00:14"), "dpu2 dpu3"),
-        (BOTH.replace("weight: 30", "weight: 50"), "dpu1 dpu2 dpu3"),
-        (BOTH.replace("[edge]", "[core]"), "dpu2 dpu3"),
-        (SMALL_CONFIG, "dpu2 dpu3"),
-        (BOTH.replace("    groups: [edge]\n", ""), "dpu1 dpu2 dpu3"),
-    ],
-    ids=["of a group", "of all", "groups", "removed", "no groups"],
-)
-def test_a_roll_out_concerns_the_dpus_that_serve_what_changes(text: str, names: str) -> None:
-    groups = {"dpu1": (), "dpu2": ("edge",), "dpu3": ("core", "edge")}
-    dpus = {name: Dpu(name, frozenset(each)) for name, each in groups.items()}
-    view = settled(given(replace(EMPTY, dpus=dpus), BOTH))
-    change = with_intent(view, text, parse_intent(text, file="my.yaml"))
-    assert sorted(concerned(view, change.changes)) == names.split()
-
-
 def test_groups_are_for_the_config_of_a_fleet() -> None:
     with pytest.raises(ConfigError, match="`groups` is for the config of a fleet"):
-        parse_config(BOTH, file="my.yaml")
+        parse_config(SMALL_CONFIG.replace("    vip:", "    groups: [edge]\n    vip:"), file="my.yaml")
     with pytest.raises(ConfigError, match="write `groups` in each service"):
         parse_intent("defaults: {services: {groups: [edge]}}\n" + SMALL_CONFIG, file="my.yaml")
