@@ -1,7 +1,8 @@
-"""Configs of several files, and defaults: one tree, and mistakes in the right file."""
+"""Configs of several files, defaults, and files of weights: one tree, and mistakes in the right file."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from xenoovs.errors import ConfigError
 from xenoovs.model.balancer import Balancer, ProbeKind, Service
-from xenoovs.model.include import MAX_FILES, MAX_NESTING
+from xenoovs.model.include import MAX_FILES, MAX_NESTING, ConfigSources
 from xenoovs.model.load import load_config, parse_config
 
 HEAD = "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1}\n"
@@ -249,3 +250,125 @@ def test_the_values_of_all_files_together_are_bounded(load: Load, monkeypatch: p
     lines = mistakes(load, {"a.yaml": half, "b.yaml": half, "my.yaml": f"{HEAD}include: [a.yaml, b.yaml]\n"})
     message = "the config holds more than 3000 values; split it over several bridges"
     assert [line.partition(":")[0] for line in lines if message in line] == ["b.yaml"]
+
+
+# `weights: {from: FILE}`: weights of a service that another program writes.
+
+DNS = """version: 1
+switch: {bridge: ovsbr1, ingress: p0, egress: p1}
+services:
+  - name: dns
+    vip: 10.3.10.45
+    weights: {from: paths.json}
+    backends:
+      - {name: fips2, mac: "02:00:5e:10:00:02"}
+"""
+THIRD = '      - {name: fips3, mac: "02:00:5e:10:00:03"}\n'
+OWN = THIRD.replace("}", ", weight: 2}")
+
+
+def with_weights(config: str, weights: object) -> dict[str, str]:
+    """A config, and paths.json unless there are no weights."""
+    text = weights if isinstance(weights, str) else json.dumps(weights)
+    return {"my.yaml": config} | ({} if weights is None else {"paths.json": text})
+
+
+def weights_of(balancer: Balancer) -> list[tuple[str, float]]:
+    return [(backend.name, float(backend.weight)) for backend in only(balancer).backends]
+
+
+def test_weights_come_from_the_file_and_where_it_lacks_a_backend_from_the_config(load: Load) -> None:
+    document = {"version": 1, "total": "12.5", "weights": {"fips2": 3, "fips3": 0.5, "unused": 0}}
+    assert weights_of(load(with_weights(DNS + THIRD, document))) == [("fips2", 3), ("fips3", 0.5)]
+    assert weights_of(load(with_weights(DNS + OWN, {"weights": {"fips2": 3}}))) == [("fips2", 3), ("fips3", 2)]
+
+
+def test_a_default_weight_is_no_weight_of_its_own(load: Load) -> None:
+    config = f"defaults: {{backends: {{weight: 9}}}}\n{DNS}{THIRD}"
+    assert weights_of(load(with_weights(config, {"weights": {"fips2": 3, "fips3": 1}}))) == [("fips2", 3), ("fips3", 1)]
+    assert mistakes(load, with_weights(config, {"weights": {"fips2": 3}})) == [
+        "my.yaml:10:9: services[0].backends[1]: fips3 has no weight in paths.json, which has fips2; "
+        "add `weight:` here or there"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("config", "weights", "mistake"),
+    [
+        (
+            DNS + OWN,
+            {"weights": {"fips2": 3, "fips3": 1}},
+            "my.yaml:9:57: services[0].backends[1].weight: paths.json has a weight of fips3 too; remove one of them",
+        ),
+        (
+            DNS,
+            {"weights": {"fips2": 3, "fips9": 1}},
+            "my.yaml:6:21: services[0].weights.from: paths.json has a weight of fips9, which is no backend here; "
+            "add it, or give it the weight 0 there",
+        ),
+        (DNS, None, "my.yaml:6:21: services[0].weights.from: paths.json cannot be read: No such file or directory"),
+        (
+            DNS,
+            '{"weights": [1]}',
+            'paths.json:1:13: weights: it has no weights; write such as {"weights": {"fips2": 3, "fips3": 1}}',
+        ),
+    ],
+    ids=["in both places", "of no backend", "no file", "no weights"],
+)
+def test_a_wrong_weight_is_one_mistake(load: Load, config: str, weights: object, mistake: str) -> None:
+    assert mistakes(load, with_weights(config, weights)) == [mistake]
+
+
+def test_mistakes_in_the_file_name_their_line(load: Load) -> None:
+    text = '{\n  "weights": {\n    "fips2": -3,\n    "fips3": "x"\n  }\n}\n'
+    assert mistakes(load, with_weights(DNS + THIRD, text)) == [
+        "paths.json:3:14: weights.fips2: -3 is below 0; write 0 for a backend that gets nothing",
+        "paths.json:4:14: weights.fips3: 'x' is not a number; write one from 0 to 1000000000",
+    ]
+    assert mistakes(load, with_weights(DNS, "["))[0].startswith("paths.json:2:1: not valid YAML")
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        (
+            "paths.json",
+            "my.yaml:6:14: services[0].weights: 'paths.json' is not a mapping; write keys and values here: from",
+        ),
+        ("{form: paths.json}", "my.yaml:6:15: services[0].weights.form: unknown key; did you mean from?"),
+        ("{from: 3}", "my.yaml:6:21: services[0].weights.from: 3 is not a path; write one such as conf.d or web.yaml"),
+    ],
+)
+def test_wrong_forms_do_not_also_miss_every_weight(load: Load, written: str, message: str) -> None:
+    found = mistakes(load, {"my.yaml": DNS.replace("{from: paths.json}", written)})
+    assert message in found
+    assert not any("backends" in each for each in found)
+
+
+def test_a_config_without_a_file_takes_no_weights_from_one() -> None:
+    with pytest.raises(ConfigError, match=r"<stdin>:6:21: .*a config that is no file takes no weights from one"):
+        parse_config(DNS, file="<stdin>")
+
+
+def test_a_change_of_the_file_is_a_change_of_the_config(tmp_path: Path) -> None:
+    (tmp_path / "my.yaml").write_text(DNS)
+    (tmp_path / "paths.json").write_text('{"weights": {"fips2": 3}}')
+    sources = ConfigSources(tmp_path / "my.yaml")
+    parse_config(sources.read(tmp_path / "my.yaml"), file=str(tmp_path / "my.yaml"), sources=sources)
+    before = sources.digest
+    assert not sources.is_touched
+    (tmp_path / "paths.json").write_text('{"weights": {"fips2": 31}}')
+    assert sources.is_touched
+    again = ConfigSources(tmp_path / "my.yaml")
+    parse_config(again.read(tmp_path / "my.yaml"), file=str(tmp_path / "my.yaml"), sources=again)
+    assert again.digest != before
+
+
+def test_an_included_file_names_weights_beside_itself(load: Load) -> None:
+    head, services = DNS.split("services:\n")
+    files = {
+        "my.yaml": f"{head}include: conf.d\n",
+        "conf.d/dns.yaml": f"services:\n{services}",
+        "conf.d/paths.json": '{"weights": {"fips2": 3}}',
+    }
+    assert weights_of(load(files)) == [("fips2", 3)]
