@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -262,27 +262,24 @@ def test_a_request_that_cannot_be_saved_is_refused_and_changes_nothing(scene: Sc
 
 
 def test_a_slow_disk_delays_the_answer_alone(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    written, threads, fsync = Event(), list[threading.Thread](), os.fsync
+    begun, written, fsync = Event(), Event(), os.fsync
 
     def slow(descriptor: int) -> None:
-        threads.append(threading.current_thread())
+        begun.set()
         assert written.wait(PATIENCE_S)
         fsync(descriptor)
 
-    answers = list[Any]()
-    with scene.agent() as (agent, client):
+    with scene.agent() as (agent, client), ThreadPoolExecutor() as others:
         monkeypatch.setattr(os, "fsync", slow)
-        request = Thread(target=lambda: answers.append(client.ask("drain", FIPS2)))
-        request.start()
-        eventually(lambda: bool(threads), "the write has begun")
+        answer = others.submit(client.ask, "drain", FIPS2)
+        assert begun.wait(PATIENCE_S)
         assert seen(client).overrides == ()
         victim = next(iter(scene.flows))
         scene.switch.remove_flow("ovsbr1", victim.key)
         eventually(lambda: victim in scene.flows, "a round restores the flow")
-        assert answers == []
+        assert not answer.done()
         written.set()
-        request.join(PATIENCE_S)
-        assert answers[0]["is_applied"]
+        assert answer.result()["is_applied"]
         assert agent.state.runtime.overrides != ()
     assert scene.state.exists()
 
@@ -428,11 +425,9 @@ def test_while_a_pause_holds_it_back_no_config_is_accepted_unconfirmed_and_confi
 def test_requests_are_answered_while_a_config_waits_for_the_switch(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def silent(*_: object, **__: object) -> None:
-        raise CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0)
-
+    silent = CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0)
     with scene.agent() as (agent, client):
-        monkeypatch.setattr(type(scene.switch), "dump_flows", silent)
+        monkeypatch.setattr(type(scene.switch), "dump_flows", Mock(side_effect=silent))
         scene.edit("weight: 30", "weight: 300")
         eventually(lambda: agent.state.round.error != "", "the round fails")
         assert agent.snapshot().candidate != ""

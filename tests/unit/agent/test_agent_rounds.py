@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -30,7 +31,6 @@ from xenoovs.agent.fleet_config import FleetConfig
 from xenoovs.agent.log import warn
 from xenoovs.agent.neighbour import Neighbours
 from xenoovs.agent.offload import SamplePace
-from xenoovs.agent.probe.target import ProbeResult, Target
 from xenoovs.agent.rollback import roll_back, take_checkpoint
 from xenoovs.agent.scheduler import Probe
 from xenoovs.agent.state import RoundFacts
@@ -106,8 +106,7 @@ def test_a_missing_port_holds_back_only_its_own_flows(switch: FakeSwitch) -> Non
     assert flows(switch) == set(compile_config(wide).flows)
 
 
-async def broken(target: Target, *, timeout_s: float) -> ProbeResult:
-    raise ZeroDivisionError
+broken = AsyncMock(side_effect=ZeroDivisionError)
 
 
 def probing(directory: Path, switch: FakeSwitch, probe: Probe) -> Agent:
@@ -123,9 +122,6 @@ def test_an_internal_error_beside_the_rounds_ends_no_agent(
     telemetry(agent, pace=SamplePace(), is_always=False)
     monkeypatch.setattr(Timings, "count", None)
 
-    def mistaken(_: RoundFacts) -> None:
-        raise ZeroDivisionError
-
     async def mistaken_once() -> None:
         begun.append(1)
         if len(begun) == 1:
@@ -134,7 +130,7 @@ def test_an_internal_error_beside_the_rounds_ends_no_agent(
             await asyncio.sleep(0.01)
         agent.stop()
 
-    agent.store.subscribe(RoundFacts, mistaken)
+    agent.store.subscribe(RoundFacts, Mock(side_effect=ZeroDivisionError))
     agent.add_task(mistaken_once)
     asyncio.run(asyncio.wait_for(agent.run(), PATIENCE_S))
     faults = {

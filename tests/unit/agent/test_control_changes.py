@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from tests.agent_support import FIPS3, Scene, Servers, checked_scene, make_scene
+from tests.agent_support import FIPS2, FIPS3, Scene, Servers, checked_scene, make_scene
 from tests.patience import eventually
 from tests.unit import balancer as small
 from xenoovs.agent import health
@@ -296,22 +297,6 @@ def test_a_drain_can_be_undone_after_an_edited_config_left_none_but_drained_back
     require_possible(HealthTracker(), balancer, (first,), instead_of=(first, second))
 
 
-ADVERTISING = """\
-version: 1
-switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
-services:
-  - name: web
-    vip: 192.0.2.10
-    protocol: tcp
-    ports: [80]
-    %s
-    agent_check: {port: 8080, interval: 20ms, timeout: 10ms}
-    backends:
-      - {name: a, mac: 02:00:5e:10:00:01, address: 192.0.2.2, weight: 2}
-      - {name: b, mac: 02:00:5e:10:00:02, address: 192.0.2.3, weight: 2}
-"""
-
-
 class Advertisers:
     """An agent, and what the agents of its servers reply; None if nothing."""
 
@@ -319,11 +304,11 @@ class Advertisers:
     client: Client
 
     def __init__(self) -> None:
-        self.replies: dict[str, str | None] = {"a": "up 100%", "b": "up 100%"}
+        self.replies: dict[str, str | None] = {FIPS2: "up 100%", FIPS3: "up 100%"}
 
     async def probe(self, target: Target, *, timeout_s: float) -> ProbeResult:
         assert isinstance(target, AgentTarget)
-        reply = self.replies[" ab"[int(target.address) % 256 - 1]]
+        reply = self.replies[str(target.address)]
         reason = "connection refused" if reply is None else "answered"
         return ProbeResult(ok=reply is not None, latency_s=0.0, reason=reason, reply=reply or "")
 
@@ -339,9 +324,13 @@ class Advertisers:
 
 
 @contextmanager
-def advertising(scene: Scene, *, more: str = "") -> Iterator[Advertisers]:
-    world = Advertisers()
-    scene.config.write_text(ADVERTISING % more)
+def advertising(directory: Path, more: str = "") -> Iterator[Advertisers]:
+    world, scene = Advertisers(), make_scene(directory)
+    scene.edit(
+        "    backends:", f"    {more}\n    agent_check: {{port: 8080, interval: 20ms, timeout: 10ms}}\n    backends:"
+    )
+    scene.edit("weight: 70", f"weight: 2, address: {FIPS2}")
+    scene.edit("weight: 30", f"weight: 2, address: {FIPS3}")
     with scene.agent(probe=world.probe) as (world.agent, world.client):
         yield world
 
@@ -355,42 +344,41 @@ def advertising(scene: Scene, *, more: str = "") -> Iterator[Advertisers]:
         (None, "connection refused"),
     ],
 )
-def test_a_wrong_or_silent_agent_is_reported_and_changes_nothing(scene: Scene, reply: str | None, problem: str) -> None:
-    with advertising(scene) as world:
-        world.replies["a"] = "50%"
-        eventually(lambda: backends(world.client)["web/a"].weight_in_use == 1, "half of its weight is in use")
-        world.replies["a"] = reply
-        world.wait_for_notice(f"web/a: the agent of its server does not reply: {problem}")
+def test_a_wrong_or_silent_agent_is_reported_and_changes_nothing(
+    tmp_path: Path, reply: str | None, problem: str
+) -> None:
+    with advertising(tmp_path) as world:
+        world.replies[FIPS2] = "50%"
+        eventually(lambda: backends(world.client)["dns/fips2"].weight_in_use == 1, "half of its weight is in use")
+        world.replies[FIPS2] = reply
+        world.wait_for_notice(f"dns/fips2: the agent of its server does not reply: {problem}")
         assert "; its last reply '50%' stays in effect" in world.notices
-        backend = backends(world.client)["web/a"]
+        backend = backends(world.client)["dns/fips2"]
         assert (backend.weight_in_use, backend.last_change) == (1, "50% advertised by its agent")
-        world.replies["a"] = "75%"
+        world.replies[FIPS2] = "75%"
         eventually(lambda: "does not reply" not in world.notices, "the agent replies again")
         texts = [event["text"] for event in world.client.ask("events")["events"]]
         assert "internal error" not in "".join(texts)
         assert "agent of a server does not reply" in texts
 
 
-def test_a_reply_that_makes_an_internal_error_is_a_failed_one(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    def mistaken(_line: str) -> NoReturn:
-        raise ZeroDivisionError
-
-    with advertising(scene) as world:
+def test_a_reply_that_makes_an_internal_error_is_a_failed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with advertising(tmp_path) as world:
         world.wait(0.5, 0.5)
         with monkeypatch.context() as patch:
-            patch.setattr(health, "parse_reply", mistaken)
-            world.wait_for_notice("internal error: ZeroDivisionError: , test_control_changes.py:")
-        world.replies = dict.fromkeys("ab", "drain")
+            patch.setattr(health, "parse_reply", Mock(side_effect=ZeroDivisionError))
+            world.wait_for_notice("internal error: ZeroDivisionError: , ")
+        world.replies = dict.fromkeys((FIPS2, FIPS3), "drain")
         world.wait_for_notice("all servers advertise drain or 0%")
         assert "does not reply" not in world.notices
 
 
-def test_weights_that_cannot_be_installed_are_ignored_and_all_else_goes_on(scene: Scene) -> None:
-    with advertising(scene, more="match: {bits: 2}") as world:
+def test_weights_that_cannot_be_installed_are_ignored_and_all_else_goes_on(tmp_path: Path) -> None:
+    with advertising(tmp_path, "match: {bits: 2}") as world:
         world.wait(0.5, 0.5)
-        world.replies["a"] = "1%"
-        world.wait_for_notice("web: the weights that its servers advertise are ignored: ")
+        world.replies[FIPS2] = "1%"
+        world.wait_for_notice("dns: the weights that its servers advertise are ignored: ")
         world.wait(0.5, 0.5)
         assert world.agent.state.round.error == ""
-        world.client.ask("drain", {"service": "web", "backend": "a"})
+        world.client.ask("drain", {"service": "dns", "backend": "fips2"})
         world.wait(0, 1)

@@ -574,11 +574,8 @@ class _Agent:
         self.decided = decide(self.decided, DesiredState(balancer, placed=self.placed))
 
     def dispatch(self, event: BlocksPlaced) -> None:
-        self.place(event.service, event.blocks)
-
-    def place(self, service: str, blocks: Blocks | None) -> None:
-        others = {name: value for name, value in self.placed.items() if name != service}
-        self.placed = others if blocks is None else others | {service: blocks}
+        others = {name: value for name, value in self.placed.items() if name != event.service}
+        self.placed = others if event.blocks is None else others | {event.service: event.blocks}
 
 
 def _tunnel(name: str, address: str, **changes: Any) -> HostTunnel:
@@ -642,7 +639,7 @@ def test_a_late_remote_gets_one_round_and_not_two() -> None:
 def test_fewer_blocks_after_a_move_leave_a_remote_movable() -> None:
     """The stored placement had too many blocks for the new config, so its blocks stayed unknown."""
     agent, mover, _ = _begun(ONE)
-    agent.place("rack1/b", blocks_of((1, *(0,) * 63), ["p1", "p2", "p3", "p4"]))
+    agent.dispatch(BlocksPlaced("rack1/b", blocks_of((1, *(0,) * 63), ["p1", "p2", "p3", "p4"])))
     agent.follow(_with(replace(ONE, blocks=16)))
     mover._step()
     agent.follow(replace(agent.balancer))
@@ -657,7 +654,7 @@ def test_blocks_of_a_remote_that_leaves_the_config_and_of_an_agent_that_stands_b
 ) -> None:
     """An agent that was master again restored its own last placement, which moved clients."""
     agent, mover, _ = _begun(ONE, TWO)
-    agent.place("rack1/b", blocks_of((1,) * 64, ["p1", "p2", "p3", "p4"]))
+    agent.dispatch(BlocksPlaced("rack1/b", blocks_of((1,) * 64, ["p1", "p2", "p3", "p4"])))
     if is_master:
         agent.follow(_with(TWO))
     agent.is_deciding = is_master
