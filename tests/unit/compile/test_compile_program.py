@@ -32,19 +32,17 @@ from xenoovs.compile.pipeline import (
     TUNNEL_RETURN_PRIORITY,
     Stage,
     below,
-    block_priority,
     service_priority,
 )
 from xenoovs.compile.plan import hardware_entries, most_entries
 from xenoovs.compile.program import sorted_flows
 from xenoovs.errors import CompileError
 from xenoovs.model.address import Mac, PortRange
-from xenoovs.model.balancer import Claim, OtherTraffic, Protocol, Service
+from xenoovs.model.balancer import Claim, OtherTraffic, Protocol
 from xenoovs.model.packet import Packet
 from xenoovs.model.values import SHORTEST_PREFIX
 from xenoovs.openflow.flow import OURS, Cookie
 from xenoovs.openflow.text import render_flow
-from xenoovs.partition.block import MAX_WIDTH
 
 _COMPILE = """
 import sys
@@ -132,11 +130,6 @@ def test_longer_prefixes_come_first_below_all_addresses_and_above_arp(bits: int)
         assert all(number > least for number in lower)
 
 
-def test_blocks_are_ordered_by_depth_alone() -> None:
-    depths = range(MAX_WIDTH + 1)
-    assert [block_priority(depth) for depth in depths] == list(range(1000, 1000 - len(depths), -1))
-
-
 def test_tables_are_those_of_flows_that_are_installed() -> None:
     """An upgrade in place moves no client: a stage keeps its table and the number in its cookie. 3 is not in use."""
     assert {stage.name: (stage.table, stage.value) for stage in Stage} == {
@@ -167,27 +160,6 @@ def test_masks_hold_every_port_of_the_ranges_once_and_no_two_could_be_one(ranges
     assert not [mask for mask in masks if mask.bits and replace(mask, value=mask.value ^ 1 << 16 - mask.bits) in masks]
     assert all(mask.mask == 0x10000 - (1 << 16 - mask.bits) for mask in masks)
     assert port_masks(reversed(ranges)) == masks
-
-
-WEB = replace(service(claim(VIP, protocol=Protocol.TCP), 1, name="web"), vip_mac=Mac(2))
-PING = service(claim(protocol=Protocol.ICMP), 1, name="ping")
-DNS = service(claim(protocol=Protocol.UDP, ports=[(53, 53)]), 1, name="dns")
-
-
-@pytest.mark.parametrize(
-    ("services", "protocol", "sport", "dport"),
-    [((WEB, PING), 1, 8, 0), ((DNS, replace(WEB, vip_mac=None)), 17, 4000, 53)],
-    ids=["answers to ARP", "a service with a VIP"],
-)
-def test_a_service_without_a_vip_is_not_matched_by_destination_for_another(
-    services: tuple[Service, ...], protocol: int, sport: int, dport: int
-) -> None:
-    """arp_op and arp_tpa lie where nw_proto and nw_dst do: flows with them share the subtable of `tcp,nw_dst=VIP`.
-    Services without a VIP come first in `classify`, with any number of conditions."""
-    flows, source = compiled(balancer(*services)).flows, IPv4Address("198.51.100.7")
-    destinations = map(IPv4Address, ("192.0.2.1", "192.0.2.2", "10.0.0.1", "224.0.0.1"))
-    packets = [Packet("p0", source, destination, protocol, sport, dport) for destination in destinations]
-    assert len(predict_megaflows(flows, packets)) == 1
 
 
 def test_behind_a_tunnel_each_ecn_code_point_is_an_entry() -> None:

@@ -116,11 +116,6 @@ def test_weights_become_the_smallest_integers_in_proportion() -> None:
     assert whole_weights([10**30, 10**30]) == (1, 1)
 
 
-def test_a_positive_weight_gets_at_least_one_unit_and_weight_zero_none() -> None:
-    assert windows([10**6, 1, 0], 2, Fraction(1))[1:] == (Window(1, 0), Window(0, 0))
-    assert windows([10**6, 1, 0], 2, Fraction(10**6))[1:] == (Window(1, 4), Window(0, 0))
-
-
 def equal(count: int) -> list[int]:
     return [1] * count
 
