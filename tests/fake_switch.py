@@ -13,6 +13,7 @@ from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.datapath.fact import Fact
 from xenoovs.datapath.ipsec import IpsecState
 from xenoovs.datapath.outer import Encapsulation
+from xenoovs.engine.engine import Appointment
 from xenoovs.errors import BridgeMissing, BundleRejected, SwitchError, assert_never
 from xenoovs.openflow.flow import LOCAL, OURS, Bundle, Command, Cookies, Flow, FlowKey, FlowMod, ObservedFlow, Output
 from xenoovs.openflow.text import render_flow
@@ -161,6 +162,26 @@ class FakeSwitch:
             if port not in known:
                 message = f"{port}: output to unknown port"
                 raise BundleRejected(bridge=bridge, error=None, message=message, advice="plan again")
+
+
+def nothing() -> None:
+    return
+
+
+class Soon(Appointment):
+    """A time that comes when `happens` has been called for each wait."""
+
+    def __init__(self, *happens: Callable[[], None]) -> None:
+        super().__init__(0.0)
+        self.happens = list(happens)
+
+    @property
+    def left_s(self) -> float:
+        return float(len(self.happens))
+
+    def wait(self, *, ahead_s: float = 0.0) -> bool:
+        self.happens.pop(0)()
+        return not self._cancelled.is_set()
 
 
 class HangingSwitch(FakeSwitch):

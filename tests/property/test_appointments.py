@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fake_switch import FakeSwitch, fake_bridge
+from tests.fake_switch import FakeSwitch, Soon, fake_bridge, nothing
 from tests.strategies import balancers, edits, share
 from xenoovs.decision.decision import DesiredState
-from xenoovs.engine.engine import Appointment, Engine
+from xenoovs.engine.engine import Engine
 from xenoovs.errors import AppointmentCancelled, XenoovsError
 from xenoovs.openflow.flow import FlowKey
-
-
-def nothing() -> None:
-    return
-
-
-class Soon(Appointment):
-    """A time that comes at once. `happens`: what another program does during the first wait."""
-
-    def __init__(self, happens: Callable[[], None]) -> None:
-        super().__init__(0.0)
-        self._happens = [happens, nothing]
-
-    @property
-    def left_s(self) -> float:
-        return float(len(self._happens))
-
-    def wait(self, *, ahead_s: float = 0.0) -> bool:
-        self._happens.pop(0)()
-        return True
 
 
 class Bridge:
@@ -77,7 +56,7 @@ def test_changes_at_a_time_leave_what_changes_at_once_leave(data: st.DataObject)
         except XenoovsError:
             return  # No flows can do that.
         happens = nothing if is_before else partial(planned.disturb, key, kind)
-        appointment = Soon(happens)
+        appointment = Soon(happens, nothing)
         try:
             planned.engine.round(desired, now_s=now_s, appointment=appointment)
         except AppointmentCancelled:

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
@@ -17,7 +17,7 @@ import pytest
 
 from tests.agent_support import Scene, checked_scene, make_scene
 from tests.command_line import SMALL_CONFIG
-from tests.fake_switch import FakeSwitch, HangingSwitch, fake_bridge
+from tests.fake_switch import FakeSwitch, HangingSwitch, Soon, fake_bridge, nothing
 from tests.fleet_support import EMPTY, MORE, given, settled
 from tests.flow_oracle import blocks_by_service, pieces, shares
 from tests.patience import PATIENCE_S, eventually
@@ -456,26 +456,6 @@ def test_bug_what_cannot_be_checked_was_not_reported_or_in_each_round(
 BEFORE = DesiredState(ONE)
 AFTER = DesiredState(small.balancer(small.service(small.claim(), 1, 3)))
 LOCAL = "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1}\n"
-
-
-class Soon(Appointment):
-    """A time that comes when `happens` has been called for each wait."""
-
-    def __init__(self, *happens: Callable[[], None]) -> None:
-        super().__init__(0.0)
-        self.happens = list(happens)
-
-    @property
-    def left_s(self) -> float:
-        return float(len(self.happens))
-
-    def wait(self, *, ahead_s: float = 0.0) -> bool:
-        self.happens.pop(0)()
-        return super().wait()
-
-
-def nothing() -> None:
-    return
 
 
 @pytest.fixture
