@@ -171,13 +171,7 @@ def test_the_flows_send_only_packets_for_our_addresses_and_for_seconds_only() ->
         "nd_target=2001:db8::80 actions=CONTROLLER:65535"
         for port in ("p0", "p2")
     ]
-
-
-def test_the_flows_of_a_prefix_match_all_of_it() -> None:
-    """Which of several answers for an address: tests/property/test_compile_program.py."""
+    # Which of several services answers for an address: tests/property/test_compile_program.py.
     of_prefix = replace(service(claim(ip_network("2001:db8::80/121"))), vip_mac=Mac(1))
     assert [flow.match.foreign for flow in answer_flows(balancer(of_prefix))] == [("nd_target=2001:db8::80/121",)]
-
-
-def test_no_flows_without_ipv6() -> None:
     assert list(answer_flows(balancer(service(claim(ip_address("192.0.2.80")))))) == []

@@ -36,15 +36,10 @@ def view() -> FleetView:
     return committed(settled(given(EMPTY, SMALL_CONFIG)), Changes(dpus=dpus))
 
 
-@pytest.fixture
-def wave(view: FleetView) -> FleetView:
-    """The first wave of a roll-out."""
-    return settled(given(view, MORE, IntentState.ROLLING))
-
-
-def test_what_moves_clients_has_a_time_unless_the_operator_disables_it(view: FleetView, wave: FleetView) -> None:
+def test_what_moves_clients_has_a_time_unless_the_operator_disables_it(view: FleetView) -> None:
     first, later, begun = given(EMPTY, SMALL_CONFIG), given(view, MORE), given(view, MORE, IntentState.ROLLING)
-    changes, intent, soon = next_change(later).changes, rolling_intent(wave), NOW_MS + 2000
+    wave, changes, soon = settled(begun), next_change(later).changes, NOW_MS + 2000
+    intent = rolling_intent(wave)
     assert intent is not None
     for name, before, made, expected in (
         ("the first config", first, next_change(first).changes, 0),

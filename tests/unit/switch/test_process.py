@@ -203,32 +203,31 @@ def test_a_bridge_with_older_openflow_versions(endpoint: Endpoint) -> None:
     assert "`ovs-vsctl add bridge br0 protocols OpenFlow14`" in str(raised)
 
 
+UNREACHABLE = {
+    "systemctl start": (
+        "ovs-ofctl: connecting to unix:/run/o/br0.mgmt (Connection refused)\n",
+        "ovs-ofctl: connecting to unix:/run/o/br0.mgmt (No such file or directory)\n",
+        "2026-11-21T03:47:59Z|00001|daemon_unix|WARN|/run/o/ovs-vswitchd.pid: open: No such file or directory\n"
+        'ovs-appctl: cannot read pidfile "/run/o/ovs-vswitchd.pid" (No such file or directory)\n',
+        'ovs-appctl: cannot read pidfile "/run/o/ovs-vswitchd.pid" (No such process)\n',
+    ),
+    "sudo": (
+        "ovs-ofctl: connecting to unix:/run/o/br0.mgmt (Permission denied)\n",
+        'ovs-appctl: cannot connect to "/run/o/ovs-vswitchd.9.ctl" (Permission denied)\n',
+    ),
+    "try again": (
+        "ovs-ofctl: talking to unix:/run/o/br0.mgmt (End of file)\n",
+        "ovs-ofctl: talking to unix:/run/o/br0.mgmt (Connection reset by peer)\n",
+        "2026-11-21T04:12:34Z|00001|vconn_stream|ERR|send: Broken pipe\n"
+        "ovs-ofctl: talking to unix:/run/o/br0.mgmt (Broken pipe)\n",
+        "2026-11-21T09:59:54Z|00001|vconn_stream|ERR|connection dropped mid-packet\n"
+        "ovs-ofctl: OpenFlow receive failed (Protocol error)\n",
+    ),
+}
+
+
 @pytest.mark.parametrize(
-    ("stderr", "advice"),
-    [
-        ("ovs-ofctl: connecting to unix:/run/o/br0.mgmt (Connection refused)\n", "systemctl start"),
-        ("ovs-ofctl: connecting to unix:/run/o/br0.mgmt (No such file or directory)\n", "systemctl start"),
-        ("ovs-ofctl: connecting to unix:/run/o/br0.mgmt (Permission denied)\n", "sudo"),
-        ("ovs-ofctl: talking to unix:/run/o/br0.mgmt (End of file)\n", "try again"),
-        ("ovs-ofctl: talking to unix:/run/o/br0.mgmt (Connection reset by peer)\n", "try again"),
-        (
-            "2026-11-21T04:12:34Z|00001|vconn_stream|ERR|send: Broken pipe\n"
-            "ovs-ofctl: talking to unix:/run/o/br0.mgmt (Broken pipe)\n",
-            "try again",
-        ),
-        (
-            "2026-11-21T09:59:54Z|00001|vconn_stream|ERR|connection dropped mid-packet\n"
-            "ovs-ofctl: OpenFlow receive failed (Protocol error)\n",
-            "try again",
-        ),
-        (
-            "2026-11-21T03:47:59Z|00001|daemon_unix|WARN|/run/o/ovs-vswitchd.pid: open: No such file or directory\n"
-            'ovs-appctl: cannot read pidfile "/run/o/ovs-vswitchd.pid" (No such file or directory)\n',
-            "systemctl start",
-        ),
-        ('ovs-appctl: cannot read pidfile "/run/o/ovs-vswitchd.pid" (No such process)\n', "systemctl start"),
-        ('ovs-appctl: cannot connect to "/run/o/ovs-vswitchd.9.ctl" (Permission denied)\n', "sudo"),
-    ],
+    ("advice", "stderr"), [(advice, each) for advice, texts in UNREACHABLE.items() for each in texts]
 )
 def test_an_unreachable_switch(endpoint: Endpoint, stderr: str, advice: str) -> None:
     raised = lift_refusal(_failed(stderr), endpoint=endpoint, bridge="br0", lines=_LINES)
