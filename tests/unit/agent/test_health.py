@@ -73,11 +73,8 @@ class Driven(DrivenAgent):
 
     def __init__(self, balancer: Balancer) -> None:
         self.now = 0.0
-        super().__init__(balancer, self.now_s)
+        super().__init__(balancer, lambda: self.now)
         self.follow(balancer)
-
-    def now_s(self) -> float:
-        return self.now
 
     def due(self, now_s: float) -> list[Check]:
         self.now = now_s

@@ -206,19 +206,15 @@ BLOCKS = sum(len(made.blocks) for made in _PROGRAM.services)
 
 
 def test_what_has_been_added_is_counted_once_and_a_recreated_flow_lowers_no_total() -> None:
-    counts = FlowTotals()
-    totals = [
-        _sum(dict(counts.add(_PROGRAM, _seen(_PROGRAM, packets=n), now_s=s)[0])) for s, n in enumerate((5, 5, 8, 3))
-    ]
-    assert totals == [Counted(n * BLOCKS, 100 * n * BLOCKS) for n in (5, 5, 8, 11)]
-
-
-def test_rates_are_since_the_last_sample_and_have_no_path() -> None:
-    counts = FlowTotals()
-    assert counts.add(_PROGRAM, _seen(_PROGRAM, packets=10), now_s=0.0)[1] == {}
-    _, rates = counts.add(_PROGRAM, _seen(_PROGRAM, packets=30), now_s=10.0)
+    """Rates are since the last sample, and have no path."""
+    counts, totals = FlowTotals(), list[Counted]()
+    for number, packets in enumerate((50, 50, 80, 30)):
+        counted, rates = counts.add(_PROGRAM, _seen(_PROGRAM, packets=packets), now_s=10.0 * number)
+        totals.append(_sum(dict(counted)))
+    assert totals == [Counted(n * BLOCKS, 100 * n * BLOCKS) for n in (50, 50, 80, 110)]
     sums = (sum(rate.pps for rate in rates.values()), sum(rate.bps for rate in rates.values()))
-    assert sums == (2 * BLOCKS, 1600 * BLOCKS)
+    assert sums == (3 * BLOCKS, 8 * 300 * BLOCKS)
+    assert FlowTotals().add(_PROGRAM, _seen(_PROGRAM, packets=10), now_s=0.0)[1] == {}
     assert hw_share(rates.values()) is None
     known = Rate(10.0, 5.0, 0.0)
     assert hw_share((known, replace(known, hw_pps=None))) == 0.5

@@ -558,15 +558,14 @@ class _Agent:
         self.follow(self.balancer)
 
     @property
-    def engine(self) -> _Agent:
+    def state(self) -> _Agent:
+        """It is also its state and its engine, which the mover asks for a decision."""
         return self
+
+    engine = state
 
     def now_s(self) -> float:
         return self.time_s
-
-    @property
-    def state(self) -> _Agent:
-        return self
 
     def follow(self, balancer: Balancer) -> None:
         """Make a round with this config."""
