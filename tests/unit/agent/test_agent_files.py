@@ -352,7 +352,7 @@ def test_a_service_that_is_removed_is_logged_with_its_name(scene: Scene, caplog:
     assert removed["service"] == "web"
 
 
-def test_a_generation_of_a_fleet_that_changes_no_service_here_costs_no_round(
+def test_a_generation_of_a_fleet_that_changes_nothing_here_has_no_round(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of a thousand DPUs compared all its flows for a drain on another DPU, and twice for its own."""
@@ -376,9 +376,7 @@ def test_a_generation_of_a_fleet_that_changes_no_service_here_costs_no_round(
 
 
 @pytest.mark.parametrize("is_lost", [False, True], ids=["", "the reply of the switch was lost"])
-def test_an_unconfirmed_config_is_reverted_exactly(
-    scene: Scene, revert: Callable[[Agent], None], *, is_lost: bool
-) -> None:
+def test_an_unconfirmed_config_is_reverted(scene: Scene, revert: Callable[[Agent], None], *, is_lost: bool) -> None:
     with scene.agent(confirm_s=60) as (agent, client):
         before, digest = scene.flows, agent.config.digest
         client.ask("weight", {"service": "dns", "backend": "fips3", "weight": 40})
@@ -422,9 +420,7 @@ def test_while_a_pause_holds_it_back_no_config_is_accepted_unconfirmed_and_confi
         assert scene.flows == changed != before
 
 
-def test_requests_are_answered_while_a_config_waits_for_the_switch(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requests_are_answered_while_a_config_waits_for_a_switch(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     silent = CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0)
     with scene.agent() as (agent, client):
         monkeypatch.setattr(type(scene.switch), "dump_flows", Mock(side_effect=silent))
@@ -468,9 +464,7 @@ def test_the_revert_leaves_other_services_unchanged(scene: Scene, revert: Callab
         assert {service_of(flow.cookie) for flow in ours} == {first}
 
 
-def test_overrides_that_the_previous_config_refuses_end_with_an_event(
-    scene: Scene, revert: Callable[[Agent], None]
-) -> None:
+def test_overrides_that_the_old_config_refuses_end_with_an_event(scene: Scene, revert: Callable[[Agent], None]) -> None:
     with scene.agent(confirm_s=60) as (agent, client):
         tried(scene, agent, "    backends:", "    backends:\n      - {name: new, mac: 02:00:5e:10:00:09, weight: 9}")
         for name in ("fips2", "fips3"):

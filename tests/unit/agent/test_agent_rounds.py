@@ -113,9 +113,7 @@ def probing(directory: Path, switch: FakeSwitch, probe: Probe) -> Agent:
     return Agent(ConfigFile(checked_scene(directory).config), Engine(switch), probe=probe)
 
 
-def test_an_internal_error_beside_the_rounds_ends_no_agent(
-    switch: FakeSwitch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_internal_error_ends_no_agent(switch: FakeSwitch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a probe, in a listener, in a task, which starts again, and in what times the rounds in their thread."""
     monkeypatch.setattr(tasks, "_RETRY_S", 0.0)
     agent, begun = probing(tmp_path, switch, broken), list[int]()
@@ -228,7 +226,7 @@ def test_many_log_lines_in_one_step_lose_no_signal(switch: FakeSwitch, tmp_path:
     assert agent.events.last > 2000
 
 
-def test_bug_connections_of_a_drain_that_began_while_another_was_counted_were_lost(
+def test_bug_a_drain_that_began_while_another_was_counted_lost_connections(
     switch: FakeSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counting the flows of drains takes seconds, while rounds run in another thread."""
@@ -253,7 +251,7 @@ def test_bug_connections_of_a_drain_that_began_while_another_was_counted_were_lo
     assert key in switch.all_flows("ovsbr1")
 
 
-def test_a_round_that_does_not_end_is_reported_and_no_request_waits_for_it(
+def test_a_round_that_does_not_end_is_reported_and_delays_no_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Open vSwitch stopped in the middle of a reply."""
@@ -345,9 +343,7 @@ def _tunnel_bridge(kind: str, **options: str) -> BridgeState:
     ],
     ids=["a port that is gone", "a tunnel port that is gone", "a tunnel port without a type"],
 )
-def test_bug_a_port_that_no_packets_can_leave_by_is_named(
-    bridge: BridgeState, balancer: Balancer, problem: str
-) -> None:
+def test_bug_a_port_that_no_packet_can_leave_by_is_named(bridge: BridgeState, balancer: Balancer, problem: str) -> None:
     done = Engine(FakeSwitch(bridge)).round(DesiredState(balancer), now_s=0.0)
     (found,) = (each.text for each in done.problems)
     assert problem in (found, found.partition(":")[0])
@@ -433,9 +429,7 @@ def test_plan_refuses_a_tunnel_without_its_policy_also_when_no_flow_changes(*, i
 
 
 @pytest.mark.parametrize("what", ["ports that only OpenFlow describes", "policies that cannot be read"])
-def test_bug_what_cannot_be_checked_was_not_reported_or_in_each_round(
-    monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+def test_bug_what_cannot_be_checked_was_reported_never_or_always(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """A controller on another host did not report which ports it cannot check."""
     reported = list[object]()
     monkeypatch.setattr(
@@ -491,7 +485,7 @@ def test_a_bridge_that_is_recreated_meanwhile_is_planned_for_again(switch: FakeS
     assert engine.round(AFTER, now_s=3.0).difference.is_empty
 
 
-def test_before_its_time_only_the_services_that_change_are_read(
+def test_before_its_time_only_services_that_change_are_read(
     switch: FakeSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, read = Engine(switch), list[set[int]]()
@@ -511,7 +505,7 @@ def test_before_its_time_only_the_services_that_change_are_read(
 
 
 @pytest.mark.parametrize("wait", [0, 1])
-def test_one_that_is_cancelled_or_paused_in_the_last_moment_changes_nothing(
+def test_one_that_is_cancelled_or_paused_at_the_last_changes_nothing(
     switch: FakeSwitch, engine: Engine, wait: int
 ) -> None:
     before, appointment = flows(switch), Soon(nothing, nothing)

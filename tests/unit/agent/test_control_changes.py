@@ -195,7 +195,7 @@ def test_events_are_numbered_and_followed(pair: tuple[Agent, Client]) -> None:
     assert [event["level"] for event in later["events"]] == ["info"]
 
 
-def test_a_response_reports_the_round_that_made_the_change(
+def test_a_response_reports_the_round_of_the_change(
     pair: tuple[Agent, Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if a round was already due: the round after the request then has no changes left."""
@@ -218,7 +218,7 @@ def test_maintenance_is_at_once_and_ends_by_reset_and_of_all_it_drops_packets(pa
     assert backends(client)["web/web1"].share == 1
 
 
-def test_what_is_set_for_a_time_ends_by_itself_and_each_backend_shows_its_last_change(
+def test_what_is_set_for_a_time_ends_by_itself_and_is_shown_as_last_change(
     pair: tuple[Agent, Client], scene: Scene
 ) -> None:
     agent, client = pair
@@ -344,9 +344,7 @@ def advertising(directory: Path, more: str = "") -> Iterator[Advertisers]:
         (None, "connection refused"),
     ],
 )
-def test_a_wrong_or_silent_agent_is_reported_and_changes_nothing(
-    tmp_path: Path, reply: str | None, problem: str
-) -> None:
+def test_a_wrong_or_silent_agent_is_reported_and_moves_nobody(tmp_path: Path, reply: str | None, problem: str) -> None:
     with advertising(tmp_path) as world:
         world.replies[FIPS2] = "50%"
         eventually(lambda: backends(world.client)["dns/fips2"].weight_in_use == 1, "half of its weight is in use")

@@ -164,9 +164,7 @@ def test_bug_an_agent_whose_first_sample_was_too_old_reported_its_megaflows_minu
     assert (member.put[-1].applied, member.put[-1].sampled, taken) == (5, 5, 3)
 
 
-def test_bug_votes_waited_while_the_flows_are_read_for_the_periodic_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bug_votes_waited_while_flows_were_read_for_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A read of 3 s made a vote 2.4 s late, and it may take a minute."""
     monkeypatch.setattr(fleet, "REPORT_S", 0.1)
     voted, reads, may_go_on = set[str](), list[object](), threading.Event()
@@ -332,7 +330,7 @@ def stalls(watch: FleetWatch, store: SeenStore, times: range) -> list[float]:
     return [store.now_s for store.now_s in times if watch.snapshot().is_stalled]
 
 
-def test_a_change_that_no_controller_decides_about_is_a_problem_once_it_is_overdue(
+def test_a_change_that_no_controller_decides_about_is_overdue(
     store: SeenStore, watch: FleetWatch, tmp_path: Path
 ) -> None:
     store.newest = given(store.newest, MORE)
@@ -372,9 +370,7 @@ def test_a_gap_in_the_file_of_a_server_is_a_problem_and_files_are_read_once_a_mi
     assert read == [0, 60]
 
 
-def test_bug_votes_with_a_majority_that_no_controller_wrote_were_no_problem(
-    store: SeenStore, watch: FleetWatch
-) -> None:
+def test_bug_votes_of_a_majority_that_no_controller_wrote_were_no_problem(store: SeenStore, watch: FleetWatch) -> None:
     names = frozenset(store.newest.dpus)
     target, number = "192.0.2.1/tcp/80", store.newest.generation
     store.newest = replace(store.newest, watches={target: Watch(target, names, False, 0, number)})

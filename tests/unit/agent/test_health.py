@@ -90,7 +90,7 @@ class Driven(DrivenAgent):
     [(HEALTH, True), (replace(HEALTH, max_down=Fraction(1)), True), (replace(HEALTH, fall=2), False), (None, False)],
     ids=["the same", "another max_down", "another fall", "none"],
 )
-def test_services_share_a_probe_of_a_backend_with_the_same_settings_and_its_result(
+def test_services_with_the_same_settings_share_a_probe_and_its_result(
     second: Health | None, *, is_shared: bool
 ) -> None:
     one = Driven(small.balancer(service("a", 0, 1, port=80), service("b", 0, 1, port=81, health=second)))
@@ -182,7 +182,7 @@ def walk(health: Health, answers: list[bool], *, remembered_up: bool | None) -> 
 
 
 @given(healths, st.booleans(), results)
-def test_a_state_changes_exactly_after_enough_contradictions_in_a_row(
+def test_a_state_changes_after_enough_contradictions_in_a_row(
     health: Health, remembered_up: bool, answers: list[bool]
 ) -> None:
     states = walk(health, answers, remembered_up=remembered_up)
@@ -276,9 +276,7 @@ def test_a_held_backend_that_fails_anew_is_ejected_as_one_that_fails_later() -> 
         ("", "p9", ""),
     ],
 )
-def test_backends_behind_ports_without_link_are_ejected_as_long_as_one_is_left(
-    fallen: str, dead: str, ejected: str
-) -> None:
+def test_backends_behind_dead_ports_are_ejected_as_long_as_one_is_left(fallen: str, dead: str, ejected: str) -> None:
     """Also if that is a backup, unless it is down."""
     named = (("a", 1, "p1"), ("b", 1, "p2"), ("c", 1, "p2"), ("unused", 0, "p1"), ("s", 1, "p3"))
     backends = tuple(

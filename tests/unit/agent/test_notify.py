@@ -210,7 +210,7 @@ def test_only_so_many_run_at_once_and_none_is_lost() -> None:
         (ZeroDivisionError("x"), "internal error in the probe: ZeroDivisionError: 'x'"),
     ],
 )
-def test_a_failure_is_logged_and_not_repeated(
+def test_a_failure_is_logged_once(
     answer: ProbeResult | Exception, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story(pager: Pager) -> None:
@@ -379,9 +379,7 @@ def test_routes_follow_the_config_and_a_problem_is_shown_until_it_is_over(scene:
     assert routes.calls[-1] == "release"
 
 
-def test_a_vip_stays_announced_while_a_pause_leaves_its_flows_on_the_bridge(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_vip_stays_announced_while_a_pause_leaves_its_flows(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Although a newer config has another VIP, for which the bridge has no flows yet."""
     monkeypatch.setattr(announce, "_CHECK_S", 0.05)
     routes = FakeRoutes()

@@ -158,7 +158,7 @@ def test_megaflows_of_other_ports_are_left_out_and_without_a_program_no_sample_i
     [(0, False, 0), (1, False, 1), (0, True, 1), (5, False, 3)],
     ids=["no request", "one request", "with metrics", "requests each second"],
 )
-def test_samples_are_taken_on_request_and_for_metrics_and_at_most_every_two_seconds(
+def test_samples_are_taken_on_request_and_at_most_every_two_seconds(
     asks: int, samples: int, *, is_always: bool
 ) -> None:
     assert Watched(is_always=is_always).samples(asks=asks) == samples

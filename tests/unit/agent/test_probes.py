@@ -196,7 +196,7 @@ def test_wrong_answers(name: str) -> None:
 
 @pytest.mark.parametrize("path", ["/health?a=%2F", "//192.0.2.9/", "//[::1", "/a//b"])
 @pytest.mark.parametrize(("host", "sent"), [(None, "127.0.0.1:"), ("www.example", "www.example\r\n")])
-def test_host_and_path_are_sent_as_given_and_a_path_never_names_another_server(
+def test_host_and_path_are_sent_as_given_and_no_path_names_another_server(
     path: str, host: str | None, sent: str
 ) -> None:
     seen: list[bytes] = []
@@ -463,9 +463,7 @@ def state_of(process: Path) -> str:
         return "Z"
 
 
-def test_the_program_gets_the_documented_variables_and_no_others_of_our_environment(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_program_gets_the_documented_variables_and_no_others_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET", "s")
     code = "import os; raise SystemExit(' '.join(sorted(k for k in os.environ if k != 'LC_CTYPE')))"
     target = ExecTarget((sys.executable, "-c", code), environment=(("XENOOVS_ADDRESS", "192.0.2.1"),))

@@ -69,7 +69,7 @@ def test_a_drain_that_waits_for_open_vswitch_is_reported_once_each_time(caplog: 
     assert caplog.messages == ["drains wait for Open vSwitch"] * 2
 
 
-def test_a_backend_that_goes_down_during_a_round_is_not_reported_as_held(
+def test_a_backend_that_goes_down_in_a_round_is_not_logged_as_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     servers = Servers()
@@ -90,9 +90,7 @@ def test_a_backend_that_goes_down_during_a_round_is_not_reported_as_held(
         assert "backends are down and keep their clients" not in texts
 
 
-def test_of_very_many_services_those_with_most_moved_clients_are_logged_and_those_that_are_gone_forgotten(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_of_very_many_services_those_with_most_moved_clients_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     def config(*weights: int) -> Balancer:
         claims = (small.claim(IPv4Address("10.0.0.0") + number) for number in range(100))
         return small.balancer(*(small.service(one, *weights, name=str(one.vips[0])) for one in claims))
@@ -152,9 +150,7 @@ def test_journald_gets_the_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("form", LogForm)
 @pytest.mark.parametrize("text", ["\x1b[2J", "a\rb", "caf\u202e", "\x00", "back\\slash"])
-def test_what_a_backend_answers_cannot_move_the_cursor(
-    capsys: pytest.CaptureFixture[str], form: LogForm, text: str
-) -> None:
+def test_what_a_backend_answers_moves_no_cursor(capsys: pytest.CaptureFixture[str], form: LogForm, text: str) -> None:
     start_logging(form)
     warn("backend down", backends="web/b1", reason=text)
     output = capsys.readouterr().err
@@ -284,7 +280,7 @@ def test_bug_an_agent_never_ended_if_a_task_was_woken_as_it_was_cancelled(turns:
     asyncio.run(run())
 
 
-def test_each_logs_its_name_and_gets_its_flows_before_the_config_of_another_is_read(
+def test_each_gets_its_flows_before_the_config_of_another_is_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With 100 files the first flows came after all were read, 41 s later."""
@@ -409,9 +405,7 @@ EVENTS: list[tuple[Ports | None, Ports, str, bool, bool]] = [
 
 
 @pytest.mark.parametrize(("before", "now", "text", "is_bad", "needs_round"), EVENTS)
-def test_changes_of_a_bridge_and_its_ports(
-    before: Ports | None, now: Ports, text: str, *, is_bad: bool, needs_round: bool
-) -> None:
+def test_changes_of_ports(before: Ports | None, now: Ports, text: str, *, is_bad: bool, needs_round: bool) -> None:
     port, _, words = text.partition(" ")
     expected = (PortEvent(words, port, is_bad, needs_round),) if text else ()
     assert port_events(before, now, BALANCER) == expected

@@ -479,9 +479,7 @@ def test_a_query_names_metrics_and_labels_that_exist_and_takes_rates_of_counters
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
-def test_an_alert_has_the_keys_of_prometheus_and_a_text_with_labels_of_its_query(
-    rule: dict[str, Any],
-) -> None:
+def test_an_alert_has_the_keys_of_prometheus_and_a_text_with_labels_of_its_query(rule: dict[str, Any]) -> None:
     assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
     assert re.fullmatch(r"Xenoovs[A-Za-z]+", rule["alert"])
     assert re.fullmatch(r"[0-9]+[smhd]", rule.get("for", "0s"))

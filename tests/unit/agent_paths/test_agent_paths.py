@@ -648,9 +648,7 @@ def test_fewer_blocks_after_a_move_leave_a_remote_movable() -> None:
 
 
 @pytest.mark.parametrize("is_master", [True, False])
-def test_blocks_of_a_remote_that_leaves_the_config_and_of_an_agent_that_stands_by_are_forgotten(
-    *, is_master: bool
-) -> None:
+def test_blocks_of_a_remote_that_is_removed_and_of_an_agent_that_stands_by_are_forgotten(*, is_master: bool) -> None:
     """An agent that was master again restored its own last placement, which moved clients."""
     agent, mover, _ = _begun(ONE, TWO)
     agent.dispatch(BlocksPlaced("rack1/b", blocks_of((1,) * 64, ["p1", "p2", "p3", "p4"])))
