@@ -295,8 +295,11 @@ def problem(agent: Agent) -> str:
     return str(agent.config.problem or "")
 
 
+Revert = Callable[[Agent], None]
+
+
 @pytest.fixture
-def revert(monkeypatch: pytest.MonkeyPatch) -> Callable[[Agent], None]:
+def revert(monkeypatch: pytest.MonkeyPatch) -> Revert:
     """Let the time for a confirmation be over."""
 
     def wait(agent: Agent) -> None:
@@ -376,7 +379,7 @@ def test_a_generation_of_a_fleet_that_changes_nothing_here_has_no_round(
 
 
 @pytest.mark.parametrize("is_lost", [False, True], ids=["", "the reply of the switch was lost"])
-def test_an_unconfirmed_config_is_reverted(scene: Scene, revert: Callable[[Agent], None], *, is_lost: bool) -> None:
+def test_an_unconfirmed_config_is_reverted(scene: Scene, revert: Revert, *, is_lost: bool) -> None:
     with scene.agent(confirm_s=60) as (agent, client):
         before, digest = scene.flows, agent.config.digest
         client.ask("weight", {"service": "dns", "backend": "fips3", "weight": 40})
@@ -391,7 +394,7 @@ def test_an_unconfirmed_config_is_reverted(scene: Scene, revert: Callable[[Agent
         assert [override.weight for override in agent.state.runtime.overrides] == [40]
 
 
-def test_a_drain_under_way_is_reverted_completely(scene: Scene, revert: Callable[[Agent], None]) -> None:
+def test_a_drain_under_way_is_reverted_completely(scene: Scene, revert: Revert) -> None:
     """Also the flows that Open vSwitch learned for new connections meanwhile."""
     scene.edit("protocol: udp", "protocol: tcp")
     scene.edit("    backends:", "    drain: {mode: pin, timeout: 60s, idle_timeout: 60s}\n    backends:")
@@ -434,7 +437,7 @@ def test_requests_are_answered_while_a_config_waits_for_a_switch(scene: Scene, m
         eventually(lambda: agent.reloader.reloads == 1, "the new config is read")
 
 
-def test_a_pause_and_a_later_drain_survive_the_revert(scene: Scene, revert: Callable[[Agent], None]) -> None:
+def test_a_pause_and_a_later_drain_survive_the_revert(scene: Scene, revert: Revert) -> None:
     with scene.agent(confirm_s=60) as (agent, client):
         client.ask("weight", {"service": "dns", "backend": "fips2", "weight": 7})
         tried(scene, agent)
@@ -448,7 +451,7 @@ def test_a_pause_and_a_later_drain_survive_the_revert(scene: Scene, revert: Call
         assert [(o.backend, o.weight) for o in agent.state.runtime.overrides] == [("fips2", Fraction(0))]
 
 
-def test_the_revert_leaves_other_services_unchanged(scene: Scene, revert: Callable[[Agent], None]) -> None:
+def test_the_revert_leaves_other_services_unchanged(scene: Scene, revert: Revert) -> None:
     """Its drain continues; the revert of the changed service ended it too."""
     second = SMALL_CONFIG.partition("services:\n")[2].replace("dns", "ntp").replace("53", "123")
     scene.config.write_text(SMALL_CONFIG + second)
@@ -464,7 +467,7 @@ def test_the_revert_leaves_other_services_unchanged(scene: Scene, revert: Callab
         assert {service_of(flow.cookie) for flow in ours} == {first}
 
 
-def test_overrides_that_the_old_config_refuses_end_with_an_event(scene: Scene, revert: Callable[[Agent], None]) -> None:
+def test_overrides_that_the_old_config_refuses_end_with_an_event(scene: Scene, revert: Revert) -> None:
     with scene.agent(confirm_s=60) as (agent, client):
         tried(scene, agent, "    backends:", "    backends:\n      - {name: new, mac: 02:00:5e:10:00:09, weight: 9}")
         for name in ("fips2", "fips3"):

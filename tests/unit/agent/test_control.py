@@ -168,7 +168,7 @@ def token_file(directory: Path, text: str = f"{TOKEN}\n", mode: int = 0o600) -> 
     return path
 
 
-def test_with_a_token_all_is_possible_and_without_it_a_port_of_this_machine_shows_and_changes_nothing(
+def test_with_a_token_all_is_possible_and_without_it_a_port_shows_alone(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is compared in constant time."""
@@ -638,16 +638,12 @@ def post(port: ApiListener, *backends: Mapping[str, object]) -> tuple[int, dict[
     return send_to(port, "POST", "/api", {"backends": backends}, **headers)
 
 
-def mounts(agent: Agent) -> tuple[Any, ...]:
-    return (mount_xenoflow(agent),)
-
-
 def weights(agent: Agent) -> dict[str, Fraction]:
     return {backend.name: backend.weight for backend in agent.state.in_use.services[0].backends}
 
 
 def test_the_dashboard_gets_what_xenoflow_answers_and_changes_need_a_token(scene: Scene, port: ApiListener) -> None:
-    with scene.agent(also=(port,), mounts=mounts):
+    with scene.agent(also=(port,), mounts=lambda agent: (mount_xenoflow(agent),)):
         status, document = send_to(port, "GET", "/api")
         assert send_to(port, "GET", "/api", Host="evil.example")[0] == 403
         assert send_to(port, "POST", "/api", {"backends": [API2]}, Content_Type="application/json")[0] == 401
@@ -678,7 +674,7 @@ def test_packets_of_hardware_and_software_are_added_over_services() -> None:
 
 
 def test_a_post_gives_clients_to_the_listed_backends_alone(scene: Scene, port: ApiListener) -> None:
-    with scene.agent(also=(port,), mounts=mounts) as (agent, client):
+    with scene.agent(also=(port,), mounts=lambda agent: (mount_xenoflow(agent),)) as (agent, client):
         status, document = post(port, API3)
         assert (status, document["status"], document["is_applied"]) == (200, "Ok", True)
         assert weights(agent) == {"fips2": 0, "fips3": 30}
@@ -715,7 +711,7 @@ def test_a_post_gives_clients_to_the_listed_backends_alone(scene: Scene, port: A
 def test_a_post_that_cannot_be_done_changes_nothing(
     scene: Scene, port: ApiListener, backends: tuple[Mapping[str, object], ...], status: int, code: str, words: str
 ) -> None:
-    with scene.agent(also=(port,), mounts=mounts) as (agent, _):
+    with scene.agent(also=(port,), mounts=lambda agent: (mount_xenoflow(agent),)) as (agent, _):
         found, document = post(port, *backends)
         assert (found, document["error"]["code"]) == (status, code)
         assert words in document["error"]["message"]

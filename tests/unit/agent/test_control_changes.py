@@ -58,8 +58,11 @@ def scene(tmp_path: Path) -> Scene:
     return made
 
 
+Pair = tuple[Agent, Client]
+
+
 @pytest.fixture
-def pair(scene: Scene) -> Iterator[tuple[Agent, Client]]:
+def pair(scene: Scene) -> Iterator[Pair]:
     with scene.agent() as both:
         yield both
 
@@ -77,7 +80,7 @@ def in_state(client: Client, state: BackendState) -> set[str]:
 
 
 @pytest.mark.parametrize("server", ["web1", "dns1", "02:00:5E:10:00:01"])
-def test_a_server_is_drained_in_all_services_in_one_round(pair: tuple[Agent, Client], server: str) -> None:
+def test_a_server_is_drained_in_all_services_in_one_round(pair: Pair, server: str) -> None:
     (agent, client), drained = pair, {"web/web1", "dns/dns1"}
     rounds = agent.state.round.rounds
     done = client.ask("drain", {"backend": server})
@@ -91,7 +94,7 @@ def test_a_server_is_drained_in_all_services_in_one_round(pair: tuple[Agent, Cli
     assert in_state(client, BackendState.DRAINED) == set()
 
 
-def test_the_weight_of_the_config_is_no_override(pair: tuple[Agent, Client], scene: Scene) -> None:
+def test_the_weight_of_the_config_is_no_override(pair: Pair, scene: Scene) -> None:
     _, client = pair
     for weight in (3, 1):
         client.ask("weight", {**WEB1, "weight": weight})
@@ -129,7 +132,7 @@ REFUSED: list[tuple[Requests, str, dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: f"{case[1]}: {case[4]}")
 def test_what_cannot_be_is_refused_and_changes_nothing(
-    pair: tuple[Agent, Client], scene: Scene, case: tuple[Requests, str, dict[str, Any], str, str]
+    pair: Pair, scene: Scene, case: tuple[Requests, str, dict[str, Any], str, str]
 ) -> None:
     (agent, client), (before, route, request, code, message) = pair, case
     for each in before:
@@ -175,7 +178,7 @@ def test_overrides_and_a_pause_outlive_a_restart_and_a_broken_file_is_set_aside(
     assert [path.name for path in scene.directory.glob("state*")] == ["state.json.broken"]
 
 
-def test_a_new_name_moves_no_client_and_keeps_the_override(pair: tuple[Agent, Client], scene: Scene) -> None:
+def test_a_new_name_moves_no_client_and_keeps_the_override(pair: Pair, scene: Scene) -> None:
     agent, client = pair
     client.ask("drain", WEB1)
     before, rounds = scene.flows, agent.state.round.rounds
@@ -185,7 +188,7 @@ def test_a_new_name_moves_no_client_and_keeps_the_override(pair: tuple[Agent, Cl
     assert (scene.flows, agent.state.round.rounds) == (before, rounds)
 
 
-def test_events_are_numbered_and_followed(pair: tuple[Agent, Client]) -> None:
+def test_events_are_numbered_and_followed(pair: Pair) -> None:
     _, client = pair
     first = client.ask("events")
     assert [event["number"] for event in first["events"]] == list(range(1, first["last"] + 1))
@@ -195,16 +198,14 @@ def test_events_are_numbered_and_followed(pair: tuple[Agent, Client]) -> None:
     assert [event["level"] for event in later["events"]] == ["info"]
 
 
-def test_a_response_reports_the_round_of_the_change(
-    pair: tuple[Agent, Client], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_response_reports_the_round_of_the_change(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if a round was already due: the round after the request then has no changes left."""
     longer_than_a_resync_s = 0.7
     monkeypatch.setattr("xenoovs.agent.reload.require_possible", lambda *_, **__: time.sleep(longer_than_a_resync_s))
     assert pair[1].ask("drain", WEB1)["clients_moved"].keys() == {"web"}
 
 
-def test_maintenance_is_at_once_and_ends_by_reset_and_of_all_it_drops_packets(pair: tuple[Agent, Client]) -> None:
+def test_maintenance_is_at_once_and_ends_by_reset_and_of_all_it_drops_packets(pair: Pair) -> None:
     _, client = pair
     done = client.ask("maintenance", {"backend": "web1"})
     assert done["message"].startswith("web/web1 is in maintenance, dns/dns1 is in maintenance: ")
@@ -218,9 +219,7 @@ def test_maintenance_is_at_once_and_ends_by_reset_and_of_all_it_drops_packets(pa
     assert backends(client)["web/web1"].share == 1
 
 
-def test_what_is_set_for_a_time_ends_by_itself_and_is_shown_as_last_change(
-    pair: tuple[Agent, Client], scene: Scene
-) -> None:
+def test_what_is_set_for_a_time_ends_by_itself_and_is_shown_as_last_change(pair: Pair, scene: Scene) -> None:
     agent, client = pair
     assert {(each.changes, each.last_change, each.last_change_s) for each in backends(client).values()} == {
         (0, "", None)
@@ -253,7 +252,7 @@ def none_known(_: Balancer) -> Balancer:
 
 @pytest.mark.parametrize("resolve", [no_mac, none_known])
 def test_an_override_of_a_backend_without_a_mac_yet_is_that_of_the_config(
-    pair: tuple[Agent, Client], monkeypatch: pytest.MonkeyPatch, resolve: Callable[[Balancer], Balancer]
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, resolve: Callable[[Balancer], Balancer]
 ) -> None:
     """Such an override ended with the next reload, because it stored the weight 0."""
     agent, client = pair

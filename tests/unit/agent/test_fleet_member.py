@@ -18,6 +18,7 @@ import pytest
 from tests.command_line import SMALL_CONFIG
 from tests.compiled import compiled
 from tests.fleet_support import EMPTY, MORE, given, settled
+from tests.unit import balancer as small
 from tests.unit.store.test_cluster import LEADER, facts
 from xenoovs.agent import fleet
 from xenoovs.agent.fleet import FleetVoter, VerdictReports, verdict_counts
@@ -47,7 +48,10 @@ from xenoovs.fleet.watch import FleetWatch
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.findings import OffloadFindings
 from xenoovs.judge.offload import check_dump
-from xenoovs.model.load import load_config, parse_config
+from xenoovs.model.address import Mac
+from xenoovs.model.balancer import Health, ProbeKind, Protocol
+from xenoovs.model.load import load_config
+from xenoovs.model.next_hop import Direct
 from xenoovs.store.client import DpuStatusReader, StoreClient, StoreConnection
 from xenoovs.store.servers import ServerFacts
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, Watch
@@ -192,22 +196,12 @@ def test_bug_votes_waited_while_flows_were_read_for_a_report(tmp_path: Path, mon
 
 
 TARGETS = ["192.0.2.1/tcp/80", "192.0.2.2/tcp/80"]
-BALANCER = parse_config(
-    """\
-version: 1
-switch: {bridge: br0, ingress: [p0], egress: p1}
-health: {probe: tcp, port: 80}
-services:
-  - name: web
-    vip: 203.0.113.1
-    protocol: tcp
-    ports: [80]
-    backends:
-      - {name: b1, mac: 02:00:5e:10:00:01, address: 192.0.2.1, weight: 1}
-      - {name: b2, mac: 02:00:5e:10:00:02, address: 192.0.2.2, weight: 1, egress: p2}
-""",
-    file="x",
+WEB = small.service(small.claim(IPv4Address("203.0.113.1"), protocol=Protocol.TCP, ports=[(80, 80)]), 1, 1, name="web")
+BACKENDS = (
+    replace(WEB.backends[0], address=IPv4Address("192.0.2.1")),
+    replace(WEB.backends[1], address=IPv4Address("192.0.2.2"), next_hop=Direct(Mac(2), "p2")),
 )
+BALANCER = small.balancer(replace(WEB, health=Health(ProbeKind.TCP, 80), backends=BACKENDS))
 STORED = {"web": decide(Decision(), DesiredState(BALANCER)).services[0][1]}
 FAILED = ProbeResult(ok=False, latency_s=0.1, reason="no answer")
 
@@ -252,13 +246,13 @@ def failing(state: AgentState, backend: str, *, times: int) -> AgentState:
 def test_a_witness_probes_at_the_interval_of_the_service_and_others_seldom() -> None:
     state = following(view())
     checks = state.tracker.checks.by_backend
-    assert checks["web", "b1"].health.interval_ms == 1000
-    assert checks["web", "b2"].health.interval_ms == checks["web", "b2"].health.fast_interval_ms == SELF_CHECK_MS
+    assert checks["web", "b0"].health.interval_ms == 1000
+    assert checks["web", "b1"].health.interval_ms == checks["web", "b1"].health.fast_interval_ms == SELF_CHECK_MS
     assert state.is_settled
     assert not state.tracker.is_settled
 
     state, effects = step(state, FleetWatches.of(view(witness_of=2), "d1"), 1.0)
-    assert state.tracker.checks.by_backend["web", "b2"].health.interval_ms == 1000
+    assert state.tracker.checks.by_backend["web", "b1"].health.interval_ms == 1000
     # The first one is unchanged.
     assert [each.check.health.interval_ms for each in effects if isinstance(each, ProbeAt)] == [1000]
 
@@ -266,15 +260,15 @@ def test_a_witness_probes_at_the_interval_of_the_service_and_others_seldom() -> 
 def test_it_votes_on_its_own_targets_and_moves_no_client() -> None:
     state, voter = following(view()), FleetVoter()
     assert voter.down(state) == frozenset()
-    state = failing(failing(state, "b1", times=3), "b2", times=3)
+    state = failing(failing(state, "b0", times=3), "b1", times=3)
     assert voter.down(state) == {TARGETS[0]}
     state = after(state, Tick(), now_s=2)
     assert state.ejected == {}
     assert state.ramps(2) == {}
     # Ejections of the fleet are shown, whatever this DPU votes.
-    other = decide(Decision(), DesiredState(BALANCER, {"web": frozenset({"b2"})})).services[0][1]
+    other = decide(Decision(), DesiredState(BALANCER, {"web": frozenset({"b1"})})).services[0][1]
     state = after(state, ConfigFollowed(BALANCER, stored={"web": other}), Tick(), now_s=3)
-    assert state.ejected == {"web": frozenset({"b2"})}
+    assert state.ejected == {"web": frozenset({"b1"})}
 
 
 def test_a_dead_port_is_a_vote_as_a_failed_probe_is() -> None:
@@ -285,7 +279,7 @@ def test_a_dead_port_is_a_vote_as_a_failed_probe_is() -> None:
 
 def test_a_new_witness_votes_as_the_fleet_until_it_has_probed() -> None:
     state, voter = following(view(witness_of=2, down=(1,))), FleetVoter()
-    answered = Probed(state.tracker.checks.by_backend["web", "b2"], replace(FAILED, ok=True), 0.0)
+    answered = Probed(state.tracker.checks.by_backend["web", "b1"], replace(FAILED, ok=True), 0.0)
     votes = []
     for _ in range(3):
         votes.append(voter.down(state))
