@@ -25,10 +25,6 @@ from xenoovs.store.view import ACK_THIS, Changes, Dpu, FleetView, IntentState
 NOW_MS = 1_800_000_000_000
 
 
-def time_of(view: FleetView, changes: Changes, *, after_s: float = 2.0) -> int | None:
-    return switch_time_ms(view, changes, now_ms=NOW_MS, after_s=after_s)
-
-
 @pytest.fixture
 def view() -> FleetView:
     """A fleet with a config and two DPUs, one of them a canary."""
@@ -51,8 +47,8 @@ def test_what_moves_clients_has_a_time_unless_the_operator_disables_it(view: Fle
         ("the end of a roll-out", wave, completion(wave, intent), 0),
         ("no flows", view, Changes(dpus={"dpu3": Dpu("dpu3", frozenset())}), None),
     ):
-        assert time_of(before, made) == expected, name
-    assert time_of(later, changes, after_s=0.0) == 0
+        assert switch_time_ms(before, made, now_ms=NOW_MS, after_s=2.0) == expected, name
+    assert switch_time_ms(later, changes, now_ms=NOW_MS, after_s=0.0) == 0
 
 
 @pytest.mark.parametrize(

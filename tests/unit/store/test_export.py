@@ -14,8 +14,8 @@ from tests.fleet_support import EMPTY, committed, given, settled
 from xenoovs.errors import ExportMalformed, FleetRefused
 from xenoovs.fleet.history import with_entry
 from xenoovs.fleet.plan import GENERATION_STEP, next_change, restoring, with_override
-from xenoovs.store.export import MAX_SIZE_BYTES, declared_columns, export_text, parse_export
-from xenoovs.store.rows import STATUSES, StoreDatabase
+from xenoovs.store.export import MAX_SIZE_BYTES, export_text, parse_export
+from xenoovs.store.rows import STATUSES
 from xenoovs.store.view import (
     MAX_DOWN,
     MAX_DRIFT,
@@ -198,14 +198,6 @@ HUGE = DpuStatus(
     verdicts={f"v{number:05}": 1 for number in range(1000)},
     down=frozenset({*(f"t{number:06}" for number in range(50_000)), "n" * 500}),
 )
-
-
-def test_the_bounds_are_those_of_the_schema() -> None:
-    columns = declared_columns(StoreDatabase.STATES)["Dpu_State"]
-    assert (columns["version"]["key"]["maxLength"], columns["error"]["key"]["maxLength"]) == (MAX_NAME, MAX_ERROR)
-    for column, entries in (("drift", MAX_DRIFT), ("verdicts", MAX_VERDICTS), ("down", MAX_DOWN)):
-        assert (columns[column]["key"]["maxLength"], columns[column]["max"]) == (MAX_NAME, entries)
-    assert columns["drift"]["value"]["maxLength"] == MAX_NAME
 
 
 def test_a_huge_report_is_cut_and_is_no_error() -> None:
