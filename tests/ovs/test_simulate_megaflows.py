@@ -6,7 +6,6 @@ services by source port beside services by source address: the masks of one key 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Address, IPv6Address
 from random import Random
@@ -28,7 +27,7 @@ from tests.ovs.simulated import (
     without_learned_ports,
 )
 from tests.predicted import packets_of_every_region
-from tests.property.programs import balance_flows, random_packets, random_program
+from tests.property.programs import random_packets, random_program
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, ServiceProgram, compile_config
 from xenoovs.datapath.megaflow import Verdict
@@ -38,7 +37,6 @@ from xenoovs.decision.advance import Progress
 from xenoovs.decision.decision import Phase
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.findings import Conclusion
-from xenoovs.judge.foreign import attribute
 from xenoovs.judge.offload import check_dump
 from xenoovs.judge.simulate.megaflows import pipeline_of
 from xenoovs.judge.simulate.walk import Headers, tables_of
@@ -47,7 +45,6 @@ from xenoovs.model.load import parse_config
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import TAGGED, Field, Flow
 from xenoovs.openflow.text import parse_dump, parse_flow
-from xenoovs.partition.block import Block
 
 
 @pytest.fixture
@@ -119,23 +116,6 @@ def _addresses(frame: bytes) -> tuple[int, int, int]:
     # Offsets: Ethernet header of 14 bytes (IEEE 802.3), source address at 12 (RFC 791) and at 8 (RFC 8200).
     source = frame[26:30] if frame[12:14] == b"\x08\x00" else frame[22:38]
     return int.from_bytes(source, "big"), int.from_bytes(frame[:6], "big"), int.from_bytes(frame[6:12], "big")
-
-
-@pytest.mark.parametrize(("base", "published"), [(1000, [9, 9]), (2000, [256, 9])])
-def test_a_second_base_of_priorities_costs_as_many_megaflows_as_published(
-    bridge: DummyBridge, base: int, published: list[int]
-) -> None:
-    # Blocks of 1/2, 1/4, ... 1/256, 1/256 of the address space; every value of the low 8 bits is seen.
-    nine = [*(Block((1 << depth) - 1 >> 1, depth) for depth in range(1, 9)), Block(255, 8)]
-    texts = [*balance_flows(1, nine, positions=range(8)), *balance_flows(2, nine, positions=range(8), base=base)]
-    texts += [
-        f"table=0, priority=10,ip,nw_dst=10.0.0.{i} actions=load:{i:#x}->NXM_NX_REG0[],resubmit(,1)" for i in (1, 2)
-    ]
-    clients, vips = range(0xC6336400, 0xC6336500), (0x0A000001, 0x0A000002)
-    packets = [Packet("p0", IPv4Address(low), IPv4Address(vip), 17, 4000, 53) for vip in vips for low in clients]
-    found = send_as_predicted(bridge, [parse_flow(text) for text in texts], packets)
-    counts = Counter(value for _, fields, _ in found for name, _, value in fields if name == "nw_dst")
-    assert [counts[vip] for vip in vips] == published
 
 
 NOT_ON_A_DUMMY = "tunnel-locals"
@@ -286,22 +266,6 @@ def test_megaflows_are_as_many_as_blocks_whatever_stands_beside_and_verify_finds
     assert (verified.unwildcardings, verified.overrides, verified.outside, verified.unparsed) == ((), (), (), ())
 
 
-@pytest.mark.parametrize(
-    ("match", "looked_at"), [("tp_src=0x1000/0xf000", "tp_src"), ("tp_src=9,nw_src=203.0.113.9", "nw_src")]
-)
-def test_a_flow_of_others_widens_both_keys_and_is_named(bridge: DummyBridge, match: str, looked_at: str) -> None:
-    program = compiled(parse_config(BESIDE, file="c.yaml"))
-    foreign = parse_flow(f"priority=3000,udp,{match} actions=drop")
-    install(bridge, (*program.flows, foreign))
-    bridge.settle(removed_s=0)
-    send(bridge, [packet for made in program.services[:2] for packet in everybody(made) if packet.source in CLIENTS])
-    lines = bridge.megaflows()
-    found = attribute(check_dump(expected_services(program), lines), [foreign])
-    assert {unwildcarding.service for unwildcarding in found.unwildcardings} == {"udp-port", "udp-address"}
-    assert {unwildcarding.flows for unwildcarding in found.unwildcardings} == {(foreign,)}
-    assert {name for unwildcarding in found.unwildcardings for name, _ in unwildcarding.fields} == {looked_at}
-
-
 def everybody(service: ServiceProgram) -> Iterator[Packet]:
     """Every value of the low 9 bits of the port, 512 clients for it, to each VIP."""
     claim = service.service.claim
@@ -312,9 +276,6 @@ def everybody(service: ServiceProgram) -> Iterator[Packet]:
             port = 40_448 + (number * 37 + 5) % 512
             family = Family.IPV4 if vip.version == 4 else Family.IPV6
             yield Packet("p0", source, vip, claim.protocol.number(family), port, claim.ports[0].first)
-
-
-CLIENTS = {IPv4Address(0xC6120000 + number) for number in range(64)}
 
 
 def client(vip: IPAddress, number: int) -> IPAddress:

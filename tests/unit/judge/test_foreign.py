@@ -163,11 +163,13 @@ def test_a_flow_above_ours_that_matches_these_bits_is_named(text: str) -> None:
         (("priority=3000,ip,nw_src=10.0.0.0/24", "priority=1,ip,nw_src=10.0.1.0/24"), PREFIX, 2),
         (("table=9, priority=1,ip,nw_src=10.0.0.0/24", "priority=5,ip,nw_src=0.0.0.1/0.0.0.1"), PREFIX, 1),
         (("priority=3000,ip,nw_ttl=64", "priority=3000,tcp"), (("nw_ttl", 0xFF),), 1),
+        (("priority=3000,udp,tp_src=0x1000/0xf000", "priority=3000,udp,tp_dst=9"), (("tp_src", 0xF000),), 1),
     ],
     ids=[
         "one below ours counts in a subtable with one above",
         "without a certain flow all candidates are named",
         "unknown fields are compared by name",
+        "bits of the source port",
     ],
 )
 def test_the_first_of_these_flows_are_named(
