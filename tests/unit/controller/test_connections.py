@@ -1,5 +1,4 @@
-"""Connections of bridges: how one connects, which pending one is closed, and when a standby takes over. Threads of the
-controller go on after what nobody expects, and log it: each has a part that no other one does."""
+"""Connections of bridges and their standby, and threads of the controller, which go on after what nobody expects."""
 
 from __future__ import annotations
 
