@@ -281,12 +281,8 @@ def test_a_slow_disk_delays_the_answer_alone(scene: Scene, monkeypatch: pytest.M
         written.set()
         assert answer.result()["is_applied"]
         assert agent.state.runtime.overrides != ()
-    assert scene.state.exists()
-
-
-def test_an_override_that_a_config_has_ended_is_removed_from_the_file(scene: Scene) -> None:
-    with scene.agent() as (_, client):
-        client.ask("drain", FIPS2)
+        assert scene.state.exists()
+        # A config that ends the override removes it from the file.
         scene.edit("weight: 70", "weight: 60")
         eventually(lambda: not scene.state.exists(), "the file is removed")
 

@@ -377,31 +377,25 @@ def test_an_answer_that_lay_in_the_kernel_counts() -> None:
         asyncio.run(main())
 
 
-def test_the_deadline_excludes_time_in_which_the_loop_was_blocked() -> None:
+def test_the_deadline_excludes_time_in_which_the_loop_was_blocked_and_silence_is_still_a_failure() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        writer.write(OK)
         writer.close()
 
-    async def main() -> None:
-        async with tcp_server(answer) as port:
-            probe = asyncio.create_task(Prober().probe(HttpTarget(LOCAL, port, body=b"ok"), timeout_s=1))
-            await asyncio.sleep(0)
-            time.sleep(1.5)
-            assert (await probe).ok
-
-    asyncio.run(main())
-
-
-def test_silence_is_still_a_failure() -> None:
-    async def main() -> ProbeResult:
-        probe = asyncio.create_task(Prober().probe(UdpTarget(LOCAL, port, b"a"), timeout_s=0.1))
+    async def blocked(target: Target, timeout_s: float) -> ProbeResult:
+        probe = asyncio.create_task(Prober().probe(target, timeout_s=timeout_s))
         await asyncio.sleep(0)
-        time.sleep(0.3)
+        time.sleep(1.5 * timeout_s)
         return await asyncio.wait_for(probe, PATIENCE_S)
 
+    async def main(silent: int) -> None:
+        async with tcp_server(answer) as port:
+            assert (await blocked(HttpTarget(LOCAL, port, body=b"ell"), 1)).ok
+        assert (await blocked(UdpTarget(LOCAL, silent, b"a"), 0.2)).reason == "no answer within 200ms"
+
     with udp_answers(lambda _: []) as port:
-        assert asyncio.run(main()).reason == "no answer within 100ms"
+        asyncio.run(main(port))
 
 
 def test_off_until_allowed(tmp_path: Path) -> None:
