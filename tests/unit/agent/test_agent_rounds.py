@@ -266,7 +266,6 @@ def test_a_round_that_does_not_end_is_reported_and_delays_no_answer(
 
 PINNING = replace(ONE, services=tuple(replace(s, drain=Drain(DrainMode.PIN)) for s in ONE.services))
 SECOND = ONE.services[0].backends[1].next_hop
-FIRST_OUT = {"s": frozenset({"b0"})}
 
 
 @pytest.mark.parametrize("balancer", [ONE, PINNING], ids=["none", "pin"])
@@ -277,7 +276,7 @@ def test_clients_of_a_dead_backend_move_while_the_database_does_not_answer(
     engine.round(DesiredState(balancer), now_s=0.0)
     for name in ("bridges", "describe"):
         monkeypatch.setattr(switch, name, silent)
-    assert not engine.round(DesiredState(balancer, FIRST_OUT), now_s=1.0).difference.is_empty
+    assert not engine.round(DesiredState(balancer, {"s": frozenset({"b0"})}), now_s=1.0).difference.is_empty
     blocks = blocks_by_service(seen.flow for seen in switch.dump_flows("ovsbr1"))
     assert [set(shares(pieces(flows))) for flows in blocks.values()] == [{SECOND}]
     # Nothing is known about the ports of a bridge that was made anew.

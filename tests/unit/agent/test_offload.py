@@ -198,10 +198,6 @@ def _seen(program: Program, *, packets: int) -> list[ObservedFlow]:
     return [ObservedFlow(flow, packets=packets, bytes=100 * packets, duration_s=1.0) for flow in program.flows]
 
 
-def _sum(counted: dict[tuple[str, str], Counted]) -> Counted:
-    return Counted(sum(one.packets for one in counted.values()), sum(one.bytes for one in counted.values()))
-
-
 BLOCKS = sum(len(made.blocks) for made in _PROGRAM.services)
 
 
@@ -210,10 +206,11 @@ def test_what_has_been_added_is_counted_once_and_a_recreated_flow_lowers_no_tota
     counts, totals = FlowTotals(), list[Counted]()
     for number, packets in enumerate((50, 50, 80, 30)):
         counted, rates = counts.add(_PROGRAM, _seen(_PROGRAM, packets=packets), now_s=10.0 * number)
-        totals.append(_sum(dict(counted)))
+        sums = (sum(each) for each in zip(*((one.packets, one.bytes) for one in counted.values()), strict=True))
+        totals.append(Counted(*sums))
     assert totals == [Counted(n * BLOCKS, 100 * n * BLOCKS) for n in (50, 50, 80, 110)]
-    sums = (sum(rate.pps for rate in rates.values()), sum(rate.bps for rate in rates.values()))
-    assert sums == (3 * BLOCKS, 8 * 300 * BLOCKS)
+    assert sum(rate.pps for rate in rates.values()) == 3 * BLOCKS
+    assert sum(rate.bps for rate in rates.values()) == 8 * 300 * BLOCKS
     assert FlowTotals().add(_PROGRAM, _seen(_PROGRAM, packets=10), now_s=0.0)[1] == {}
     assert hw_share(rates.values()) is None
     known = Rate(10.0, 5.0, 0.0)

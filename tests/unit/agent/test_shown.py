@@ -42,7 +42,6 @@ from xenoovs.show.snapshot import (
     BackendState,
     BlockView,
     Insertion,
-    LazySnapshot,
     PortView,
     Rate,
     ServiceView,
@@ -73,7 +72,6 @@ def of(service: ServiceView) -> Snapshot:
 
 
 WELL = replace(snapshot(), services=snapshot().services[1:])
-ONE_DOWN = "1 backend down, others serve the clients: web/b2"
 UP, DOWN, UNCHECKED = BackendState.UP, BackendState.DOWN, BackendState.UNCHECKED
 ALL_KEPT = with_backends((DOWN, 0.5, False), (DOWN, 0.5, False))
 DROPPED = with_backends((DOWN, 0.0, True), (DOWN, 0.0, True))
@@ -121,7 +119,6 @@ def test_clients_at_backups_are_a_warning() -> None:
     assert texts(many) == [f"7 services have all of their clients with backups: {five} and 2 more"]
 
 
-THIRDS = with_backends(*[(UP, 1 / 3, False)] * 3)
 AS_CONFIGURED = ("as configured", "good")
 
 
@@ -134,8 +131,8 @@ def vip(*last: int, **view: Any) -> Snapshot:
     ("shown", "words", "head"),
     [
         (WELL, [], AS_CONFIGURED),
-        (snapshot(), [ONE_DOWN], ("a backend is down", "warn")),
-        (of(THIRDS), [], AS_CONFIGURED),
+        (snapshot(), ["1 backend down, others serve the clients: web/b2"], ("a backend is down", "warn")),
+        (of(with_backends(*[(UP, 1 / 3, False)] * 3)), [], AS_CONFIGURED),
         (of(with_backends((UNCHECKED, 1.0, False))), [], AS_CONFIGURED),
         (
             of(with_backends((DOWN, 0.0, True), (UP, 1.0, False))),
@@ -261,10 +258,6 @@ def test_commands_about_paths_carry_the_options_that_reach_the_agent() -> None:
     assert "`xenoovs resume --paths --bridge ovsbr1`" in addressed(text, " --bridge ovsbr1")
 
 
-def shown_of(lazy: LazySnapshot) -> Any:
-    return json.loads(agent_json(lazy))
-
-
 @pytest.mark.parametrize("script", ["agent.js", "fleet.js"])
 def test_the_page_loads_nothing_from_other_hosts_and_no_text_can_become_markup(script: str) -> None:
     """Nothing parses HTML, and no element has a style or a handler of its own."""
@@ -311,7 +304,7 @@ def test_many_blocks_become_runs_that_fill_the_strip(backends: int, seed: int) -
 def test_of_very_many_services_those_in_trouble_are_shown() -> None:
     calm = snapshot().services[1]
     many = (*(replace(calm, name=f"calm{number}") for number in range(100)), snapshot().services[0])
-    shown = shown_of(lazy_snapshot(replace(snapshot(), services=many)))
+    shown = json.loads(agent_json(lazy_snapshot(replace(snapshot(), services=many))))
     assert shown["snapshot"]["services"][0]["vips"] == ["192.0.2.80"]
     assert shown["left"].startswith(f"{101 - MAX_SERVICES} more services")
 
