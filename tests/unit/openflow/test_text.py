@@ -78,6 +78,15 @@ def test_bug_ovs_ofctl_took_a_mask_that_starts_with_zero_for_a_prefix_length() -
     assert "ipv6_src=0:4::/::4:0:1000:0:0:0:0 " in render_flow_mod(FlowMod(Command.ADD, flow))
     assert render_flow_mod(FlowMod(Command.DELETE, flow)).endswith("/::4:0:1000:0:0:0:0")
     assert parse_flow(render_flow_to_send(flow)) == flow
+    # Others are sent as Open vSwitch prints them.
+    mac = "dl_dst=00:00:00:00:00:05/00:00:00:00:00:0f"
+    for text in ("ipv6,ipv6_src=::/a000:0:1::", "ipv6,ipv6_src=::/::3", "ipv6,ipv6_src=::/64", mac):
+        other = parse_flow(f"priority=5,{text} actions=drop")
+        assert render_flow_to_send(other) == render_flow(other)
+    for mask in ("0:0:1::", "0:ffff:ffff:ffff:ffff:ffff:ffff:ffff"):
+        sent = render_flow_to_send(parse_flow(f"priority=5,ipv6,ipv6_src=::/{mask} actions=drop"))
+        assert "/::" in sent
+        assert mask in render_flow(parse_flow(sent))
 
 
 _NEAR = st.sampled_from((OWNER, LEASE_OWNER, ANSWER_OWNER, OWNER + 1, OWNER ^ 0x8000, 0))
