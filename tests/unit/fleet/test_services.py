@@ -36,6 +36,36 @@ def rows() -> dict[str, StoredService]:
     return dict(fleet_support.settled(fleet_support.given(EMPTY, _TEXT)).services)
 
 
+@pytest.mark.parametrize("known", [["one"], ["one", "two"]], ids=["new", "changed"])
+@pytest.mark.parametrize(
+    "edits",
+    [
+        {'"name":"two"': '"name":"one"'},
+        {"198.51.100.12": "198.51.100.11"},
+        {"198.51.100.12": "198.51.100.11", "[80]": "[81]"},  # one address with two MACs
+        {"192.0.2.12": "192.0.2.11"},
+        {"192.0.2.12": "198.51.100.11"},
+        {'"weight":1': '"weight":-1'},
+    ],
+)
+def test_a_service_that_clashes_with_another_one_is_refused_with_all_that_is_wrong(
+    edits: dict[str, str], known: list[str]
+) -> None:
+    before = rows()
+    reader = ViewReader()
+    reader.read([before[name] for name in known], NEUTRAL, file="local")
+    text = before["two"].config
+    for old, new in edits.items():
+        assert old in text
+        text = text.replace(old, new)
+    after = [before["one"], replace(before["two"], config=text)]
+    with pytest.raises(ConfigError) as alone:
+        ViewReader().read(after, NEUTRAL, file="local")
+    with pytest.raises(ConfigError) as read:
+        reader.read(after, NEUTRAL, file="local")
+    assert read.value.findings == alone.value.findings
+
+
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
