@@ -173,3 +173,11 @@ def test_a_dpu_announces_by_its_own_file_the_services_that_are_to_be_announced()
     assert join(local, texts, file="local").announced_vips == {}
     announcing = join(f"{local}announce: {{bgp: frr}}\n", texts, file="local")
     assert {str(vip): names for vip, names in announcing.announced_vips.items()} == {"198.51.100.11": ("one",)}
+
+
+def test_a_backend_with_nat_is_read_with_its_address_and_port_as_it_was_written() -> None:
+    text = _TEXT.replace(".11, weight", ".11, port: 8080, weight").replace("egress: out", "egress: egress")
+    stored = fleet_support.settled(fleet_support.given(EMPTY, text)).services
+    read, _ = ViewReader().read(stored.values(), NEUTRAL, file="local")
+    written = parse_fleet(text, file="given").balancer
+    assert [each.backends for each in read.services] == [each.backends for each in written.services]
