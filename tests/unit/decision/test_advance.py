@@ -135,6 +135,12 @@ def test_a_drain_that_is_not_to_go_on_stays_where_it_is(drained: State) -> None:
     assert go(drained, pinning(1, 0, 0), settle_s=None, now_s=30.0) == drained
 
 
+def test_udp_has_nothing_to_settle() -> None:
+    before = go((Decision(), Transition()), pinning(1, 1, protocol=Protocol.UDP))
+    after = go(before, pinning(1, 0, protocol=Protocol.UDP))
+    assert [move.phase for move in moves(after)] == [Phase.OPEN]
+
+
 @pytest.mark.parametrize(("max_revalidator_ms", "seconds"), [(None, 2.0), (100, 2.0), (500, 2.0), (1500, 6.0)])
 def test_blocks_settle_as_long_as_megaflows_may_be_out_of_date(max_revalidator_ms: int | None, seconds: float) -> None:
     assert settle_s(max_revalidator_ms) == seconds
