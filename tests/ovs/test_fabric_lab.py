@@ -12,6 +12,7 @@ import pytest
 
 from tests.command_line import CommandLine, finish, start
 from tests.ovs.lab_support import fabric_fixture, lab_name, links, remains
+from tests.ovs.test_lab_up_down import NOTHING
 from tests.patience import eventually
 from xenoovs.errors import LabError
 from xenoovs.lab.fabric.build import up
@@ -23,7 +24,6 @@ from xenoovs.measure.bed import replace_flows
 from xenoovs.measure.fabric_bed import open_fabric_bed
 from xenoovs.switch.process import run
 
-NOTHING: dict[str, object] = {"namespaces": [], "mounts": [], "processes": (), "files": []}
 PLAIN = "in_port=p0 actions=output:pf0hpf\nin_port=pf0hpf actions=output:p0\n"
 
 _SEND = """
