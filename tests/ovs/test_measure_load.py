@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from ipaddress import ip_address
@@ -295,3 +296,40 @@ def test_ctrl_c_at_any_point_leaves_the_bed_as_it_was(
     assert all(read_recorded(path).samples for path in (find_runs(tmp_path) if [*tmp_path.iterdir()] else ()))
     eventually(lambda: is_free(lab), "everything is undone")
     assert (flows(lab), groups(lab), left_over(lab)) == (before, [], [])
+
+
+def test_a_disk_that_gets_full_loses_nothing_and_the_run_goes_on_later(
+    lab: Lab, config: Path, tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)])
+    try:
+        out = ("--lab", lab.name, "--out", small / "results")
+        argv = ("measure", "load", "loss", config, *out, *SHORT, "--repeats", "1")
+        process = start(*argv)
+        eventually(lambda: stored(small / "results") >= 2 or process.poll() is not None, "two samples are stored")
+        assert process.poll() is None
+        subprocess.run(["dd", "if=/dev/zero", f"of={small}/filler", "bs=1k"], stderr=subprocess.DEVNULL, check=False)
+        _, errors = process.communicate()
+        assert process.returncode == 1
+        assert "cannot be written: No space left on device" in errors
+        assert "free space there and go on with --resume" in errors
+        assert "Traceback" not in errors
+        (directory,) = find_runs(small / "results")
+        before = read_recorded(directory).samples
+        assert 2 <= len(before) < 15
+        assert left_over(lab) == []
+        # Without a place for a report, that of before stays.
+        said = xenoovs("measure", "report", directory)
+        assert (said.status, "the report cannot be written to" in said.err) == (1, True), said.err
+        assert "name another directory with --out" in said.err
+        assert [path.name for path in directory.iterdir() if path.name.startswith(".")] == []
+        (small / "filler").unlink()
+        said = xenoovs(*argv, "--resume")
+        assert said.status == 0, said.err
+        recorded = read_recorded(directory)
+        assert recorded.is_complete
+        assert recorded.samples[: len(before)] == before
+    finally:
+        run(["umount", str(small)])

@@ -290,6 +290,20 @@ def test_answers_of_open_connections_pass_while_their_backend_leaves_the_config(
     assert not any("tun_src=192.168.77.11" in flow for flow in near.bridge.dump_flows())
 
 
+def test_a_port_that_leads_elsewhere_gets_no_packets(on_near: Command, near: End, tmp_path: Path) -> None:
+    file = written(tmp_path)
+    install(on_near, near, file)
+    assert on_near("remove", file, "-y").status == 0
+    for change, reason in (
+        ("options:remote_ip=192.168.77.99", "has remote_ip=192.168.77.99 instead of flow"),
+        ("options:out_key=7", "has out_key=7 instead of flow"),
+        ("type=internal", "is of type internal, not geneve"),
+    ):
+        near.bridge.ovs.vsctl("set", "interface", "tun0", "options:remote_ip=flow", change)
+        said = on_near("apply", file, "-y")
+        assert (said.status, reason in " ".join(said.err.split())) == (1, True), said.err
+
+
 def test_bug_an_agent_sent_to_another_remote_until_its_next_comparison(
     on_near: Command, near: End, tmp_path: Path
 ) -> None:
