@@ -200,7 +200,7 @@ def _from_priority(line: str) -> str:
 
 _LARGEST = """
 import socket, sys
-from xenoovs.lab.topology import ANY_PORT
+from xenoovs.model.packet import ANY_PORT
 sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 sock.setsockopt(socket.IPPROTO_IP, 10, 2)  # IP_MTU_DISCOVER, IP_PMTUDISC_DO of linux/in.h
 sock.settimeout(10)

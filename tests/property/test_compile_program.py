@@ -45,7 +45,7 @@ from xenoovs.model.address import Family, IPAddress, Mac, Vip, holds, prefix_of
 from xenoovs.model.balancer import Balancer, Claim, OtherTraffic, Protocol, Service
 from xenoovs.model.block_key import KeyField
 from xenoovs.model.next_hop import NO_TAG
-from xenoovs.model.packet import NEIGHBOUR_DISCOVERY, Packet, own_addresses, service_of
+from xenoovs.model.packet import ANY_PORT, NEIGHBOUR_DISCOVERY, Packet, own_addresses, service_of
 from xenoovs.openflow.flow import TAGGED, Field, Match, tag_of
 from xenoovs.openflow.wire.message import PacketIn
 
@@ -218,15 +218,25 @@ def _in_a_prefix_without_a_tag() -> Balancer:
     return small.balancer(small.service(addresses, 1, 1, name="every"), small.service(shorter, 1, 1, name="untagged"))
 
 
+def _of_one_port_without_a_tag() -> Balancer:
+    """A service of any port: one VIP is within that of one port, the other within a VIP of packets without a tag."""
+    any_port = small.claim(IPv4Network("10.7.0.0/24"), IPv4Network("10.3.10.0/24"), protocol=None, ports=())
+    port = replace(small.claim(IPv4Network("10.0.0.0/8"), protocol=Protocol.UDP, ports=[(53, 53)]), vlan=NO_TAG)
+    untagged = replace(small.claim(IPv4Network("10.3.0.0/16"), protocol=None, ports=()), vlan=NO_TAG)
+    claims = {"any": any_port, "port": port, "untagged": untagged}
+    return small.balancer(*(small.service(claim, 1, 1, name=name) for name, claim in claims.items()))
+
+
 @share(0.8)
 @example(_in_a_prefix_without_a_tag())
+@example(_of_one_port_without_a_tag())
 @given(nested())
 def test_packets_to_the_addresses_of_a_service_are_its_own(balancer: Balancer) -> None:
     """Where a longer VIP, or one of a VLAN, leaves any: a trace, a probe by ARP, or a load goes to these."""
     for service in balancer.services:
         claim = service.claim
         number = (claim.protocol or Protocol.UDP).number(Family.IPV4)
-        port = claim.ports[0].first if claim.ports else 999
+        port = claim.ports[0].first if claim.ports else ANY_PORT
         one = Packet("p0", IPv4Address("198.51.100.2"), IPv4Address(0), number, 8, port, vlan=tag_of(claim.vlan or 0))
 
         def is_own(address: IPAddress, one: Packet = one, service: Service = service) -> bool:

@@ -18,7 +18,7 @@ from xenoovs.judge.trace import TraceResult, agrees, enters_tunnel, parse_trace,
 from xenoovs.model.address import IPAddress, Mac, family_of
 from xenoovs.model.balancer import Backend, Balancer, Claim, Protocol, Service, service_ids, share_frames
 from xenoovs.model.next_hop import MAX_VLAN, is_tunneled, written_and_port
-from xenoovs.model.packet import Packet, own_addresses, service_of
+from xenoovs.model.packet import ANY_PORT, Packet, own_addresses, service_of
 from xenoovs.model.remote import every_service
 from xenoovs.model.tunnel import RemoteEnd, remote_end_of
 from xenoovs.openflow.flow import TAGGED, Field, ObservedFlow, tag_of
@@ -37,8 +37,6 @@ _SOME_ADDRESSES = {4: ("192.0.2.1", "192.0.2.2"), 6: ("2001:db8::1", "2001:db8::
 
 _ECHO_REQUEST = {4: 8, 6: 128}
 """ICMP types (RFC 792, RFC 4443)."""
-
-_SOME_PORT = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +142,7 @@ def _packet(
     destination = dst or (vips[0] if vips else next(others))
     if family_of(destination) is not family:
         raise click.UsageError(f"--src {src} and --dst {destination} have different IP versions.")
-    port = dport if dport is not None else claim.ports[0].first if claim and claim.ports else _SOME_PORT
+    port = dport if dport is not None else claim.ports[0].first if claim and claim.ports else ANY_PORT
     return Packet(
         in_port=in_port or balancer.uplinks.ingress[0],
         source=src,

@@ -14,7 +14,7 @@ from xenoovs.errors import LabError
 from xenoovs.model.address import Family, IPAddress, IPNetwork, Mac, Vip, family_of, prefix_text
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, PortRange, Protocol, Returns, Service
 from xenoovs.model.next_hop import NO_TAG, UNCHANGED, l4_port_of, mac_and_port, mac_of, vlan_of
-from xenoovs.model.packet import own_addresses
+from xenoovs.model.packet import ANY_PORT, own_addresses
 from xenoovs.model.tunnel import RemoteEnd, remote_end_of
 from xenoovs.regex import regex
 
@@ -173,9 +173,6 @@ def parse_address(text: str) -> IPAddress:
 
 MAX_MACHINES = 100
 """Each machine is a namespace with a process of about 10 MB."""
-
-ANY_PORT = 7
-"""The port at which services without ports are tried: echo (RFC 862)."""
 
 _LISTED_PORTS = 16
 

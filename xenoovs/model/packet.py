@@ -79,18 +79,23 @@ def service_of(balancer: Balancer, packet: Packet) -> Service | None:
     return max(claimed, key=precedence, default=None)
 
 
+ANY_PORT = 7
+"""The port at which services without ports are tried: echo (RFC 862)."""
+
+
 def own_addresses(service: Service, family: Family, services: Iterable[Service]) -> tuple[IPAddress, ...]:
     """Return addresses of the VIPs of a service: of a prefix the second, the first and the last to which no other
-    service has its packets, or those without a tag; of VIPs that it has no packet to, the second."""
+    service has its packets, or those without a tag to one port; of VIPs that it has no packet to, the second."""
     claim = service.claim
     vips, others = claim.vips_of(family), [each.claim for each in services if each is not service]
     # Of packets to one address, only a claim of a VLAN has some before another claim.
     goes_first = claim.vlan is not None or all(other.vlan is None for other in others)
     if goes_first and not any(isinstance(vip, IPNetwork) for vip in vips):
         return tuple(prefix_of(vip)[0] for vip in vips)
-    first = tuple(PortRange(ports.first, ports.first) for ports in claim.ports[:1])
-    every = replace(claim, vips=())
-    one = replace(every, protocol=claim.protocol or Protocol.UDP, ports=first, vlan=claim.vlan or NO_TAG)
+    every, protocol = replace(claim, vips=()), claim.protocol or Protocol.UDP
+    port = claim.ports[0].first if claim.ports else ANY_PORT
+    ports = (PortRange(port, port),) if protocol.has_ports else ()
+    one = replace(every, protocol=protocol, ports=ports, vlan=claim.vlan or NO_TAG)
     found = tuple(each for vip in vips for each in _own(vip, every, claim, others) or _own(vip, one, claim, others))
     return found or tuple(vip[1] if isinstance(vip, IPNetwork) else vip for vip in vips)
 
