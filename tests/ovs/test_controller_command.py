@@ -122,16 +122,6 @@ def test_a_bridge_that_would_forget_its_flows_is_told(wide: DummyBridge, config:
     assert json.loads(told)["remedy"] == "ovs-vsctl set-fail-mode ovsbr1 secure"
 
 
-def test_a_bridge_with_a_controller_of_others_is_left_alone(
-    wide: DummyBridge, config: Path, xenoovs: CommandLine
-) -> None:
-    wide.ovs.vsctl("set-controller", wide.name, "tcp:127.0.0.1:1")
-    said = xenoovs("controller", config, "--attach", "--db", wide.ovs.db)
-    assert said.status == 1
-    assert "has another controller (tcp:127.0.0.1:1) and was not changed" in said.err
-    assert wide.ovs.vsctl("get-controller", wide.name) == "tcp:127.0.0.1:1"
-
-
 def test_it_needs_no_framework(wide: DummyBridge, config: Path) -> None:
     hidden = "import sys; sys.modules.update(os_ken=None, ryu=None); from xenoovs.cli.main import main; main()"
     options = ("controller", str(config), "--attach", "--once", "--db", wide.ovs.db)

@@ -155,15 +155,20 @@ def test_a_bridge_that_hangs_keeps_no_other_from_its_flows(
             eventually(lambda: len(hung.ours()) == 8, "the other one goes on")
 
 
-def test_a_bridge_that_others_control_is_left_to_them(first: DummyBridge, second: DummyBridge, tmp_path: Path) -> None:
+def test_a_bridge_that_others_control_is_left_to_them(
+    first: DummyBridge, second: DummyBridge, tmp_path: Path, xenoovs: CommandLine
+) -> None:
     """Found when the remedy was the very command that puts their controller out."""
     second.ovs.vsctl("set-controller", "ovsbr2", "tcp:127.0.0.1:1")
     one, two = _config(tmp_path, "one", SMALL_CONFIG), _config(tmp_path, "two", _SECOND)
     with controller(one, two, "--attach", "--db", first.ovs.db) as process:
         told = _told(process, "a bridge is not attached")
     assert told["bridge"] == "ovsbr2"
-    assert "has another controller (tcp:127.0.0.1:1) and was not changed" in str(told["reason"])
+    reason = "has another controller (tcp:127.0.0.1:1) and was not changed"
+    assert reason in str(told["reason"])
     assert told["remedy"] == "start this with --redundant, to stand beside tcp:127.0.0.1:1"
+    alone = xenoovs("controller", two, "--attach", "--db", first.ovs.db)
+    assert (alone.status, reason in alone.err) == (1, True)
     assert second.ovs.vsctl("get-controller", "ovsbr2") == "tcp:127.0.0.1:1"
 
 

@@ -6,10 +6,8 @@ import json
 import os
 import re
 import shutil
-import signal
 import stat
 import subprocess
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -369,20 +367,3 @@ def test_killed_before_the_entry_was_written_it_goes_back_to_the_last_one(
     (place.directory / ".4.json.k2jx").write_text('{"xenoovs_history": 1, ')
     assert place.back() == points[3]
     assert sorted(path.name for path in place.directory.iterdir()) == ["1.json", "2.json", "3.json", "4.json"]
-
-
-@pytest.mark.parametrize(
-    "delay_s", [0.1, *(pytest.param(delay_s, marks=pytest.mark.long) for delay_s in (0.0, 0.02, 0.05, 0.2, 0.4))]
-)
-def test_killed_at_any_moment_there_is_a_way_back(place: Place, points: Points, delay_s: float) -> None:
-    place.config.write_text(SMALL_CONFIG)
-    process = start("apply", place.config, "--db", place.bridge.ovs.db, "--yes")
-    assert process.stdout is not None
-    process.stdout.readline()
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(delay_s)
-    process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=PATIENCE_S)
-    assert place.flows() in (points[1], points[3])
-    assert place.back(3) == points[3]
-    assert [path.name for path in place.directory.iterdir() if path.name.startswith(".")] == []

@@ -34,7 +34,6 @@ from xenoovs.errors import (
     SwitchError,
     SwitchUnreachable,
 )
-from xenoovs.openflow.flow import Bundle
 from xenoovs.switch import openflow
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
@@ -213,17 +212,6 @@ def test_endless_events_do_not_hide_that_no_answer_comes(switch: ManagementSwitc
 
     with scripted_management(tmp_path, answer=answer) as made, pytest.raises(SwitchUnreachable, match="not answer"):
         switch.dump_flows("ovsbr1")
-
-
-def test_more_refusals_than_fit_a_socket(switch: ManagementSwitch, tmp_path: Path) -> None:
-    """A peer that waits until its answers are read takes nothing meanwhile."""
-    many = Bundle(ADD.mods * 20_000)
-
-    def answer(request: bytes) -> bytes | None:
-        return error(request) if request[1] == 34 else None
-
-    with scripted_management(tmp_path, answer=answer), pytest.raises(BundleRejected, match="OFPBRC_EPERM on: ADD"):
-        switch.apply("ovsbr1", many)
 
 
 def test_a_run_directory_of_a_long_name(tmp_path: Path) -> None:
