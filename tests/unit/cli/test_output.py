@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.command_line import SMALL_CONFIG
+from tests.judged import assert_recorded
 from xenoovs.cli.main import run
 from xenoovs.cli.offload_report import ReportOptions, _show_override, show_bridge
 from xenoovs.cli.plan import drain_line
@@ -28,63 +31,6 @@ from xenoovs.switch.planned_restart import PlannedRestart
 from xenoovs.terminal import output
 from xenoovs.terminal.defaults import CHANGING
 from xenoovs.terminal.output import echo, echo_over, filtered, print_table, print_text
-
-HEADERS = ["CHECK", "N", "SEEN"]
-ROWS = [["one", "7", "short"], ["two", "8", "words that need much more room than there is"]]
-
-
-_NAMES = ["resolvers-of-the-campus", "a-backend-with-a-long-name", "42.19%", "answered"]
-
-
-@pytest.mark.parametrize(
-    ("width", "headers", "rows", "options", "shown"),
-    [
-        (
-            *(40, HEADERS, ROWS, {}),
-            [
-                "CHECK  N  SEEN",
-                "one    7  short",
-                "two    8  words that need much more room",
-                "          than there is",
-            ],
-        ),
-        (
-            *(12, ["A", "SPARE", "MORE", "B"], [["1", "2", "3", "4"]], {"right": range(4), "spare": [1, 2]}),
-            ["A  MORE  B", "1     3  4", "(terminal too narrow for SPARE)"],
-        ),
-        (
-            *(40, ["SERVICE", "BACKEND", "SHARE", "PROBE"], [_NAMES], {"right": [2]}),
-            ["SERVICE       BACKEND        SHARE  PROBE", "resolvers-o…  a-backend-w…  42.19%  answered"],
-        ),
-        (None, HEADERS, ROWS, {"spare": [1]}, ["CHECK  N  SEEN", "one    7  short", f"two    8  {ROWS[1][2]}"]),
-    ],
-    ids=["text goes on below itself", "columns that can be spared go first", "long names are cut", "pipe"],
-)
-def test_a_table_fits_the_terminal(
-    width: int | None,
-    headers: list[str],
-    rows: list[list[str]],
-    options: dict[str, Any],
-    shown: list[str],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(output, "is_terminal", lambda: width is not None)
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((width or 80, 24)))
-    print_table(headers, rows, **options)
-    assert capsys.readouterr().out.splitlines() == shown
-
-
-@pytest.mark.parametrize(
-    ("width", "lines"), [(20, ["  why: it takes long", "       to say"]), (None, ["  why: it takes long to say"])]
-)
-def test_sentences_are_wrapped_between_words_on_a_terminal(
-    width: int | None, lines: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(output, "is_terminal", lambda: width is not None)
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((width or 20, 24)))
-    print_text("  why: it takes long to say", indent="       ")
-    assert capsys.readouterr().out.splitlines() == lines
 
 
 def test_a_closed_standard_output_is_an_error_without_a_traceback() -> None:
@@ -174,80 +120,70 @@ def test_every_way_to_print_filters(capsys: pytest.CaptureFixture[str], monkeypa
     assert written.count("\r") == 1
 
 
-@pytest.mark.parametrize(
-    ("ways", "line"),
-    [
-        (
-            (("one", "six"), ("two", "six")),
-            "open connections of 3 blocks stay with one, two for at most 15s; new ones go to six in 2s",
-        ),
-        (
-            (("one", "six"), ("six", "two")),
-            "open connections of 3 blocks stay with their backends for at most 15s; new ones go to others in 2s "
-            "(one -> six, six -> two)",
-        ),
-        (
-            (("six", "six"), ("one", "two")),
-            "open connections of 3 blocks stay with one for at most 15s; new ones go to two in 2s",
-        ),
-        (
-            (("six", "six"),),
-            "3 blocks back with six; connections opened elsewhere meanwhile stay there for at most 15s",
-        ),
-    ],
-    ids=["some", "in both directions", "some back", "back"],
-)
-def test_no_backend_keeps_connections_that_it_just_gets(ways: tuple[tuple[str, str], ...], line: str) -> None:
-    """A slow start during a drain was shown as `stay with six; new ones go to six`."""
-    drain = Draining("web", ways, blocks=3, left_s=15.0, is_settling=True, settles_s=1.4)
-    assert drain_line(drain) == f"service web: {line}"
+HEADERS = ["CHECK", "N", "SEEN"]
+ROWS = [["one", "7", "short"], ["two", "8", "words that need much more room than there is"]]
+NAMES = ["resolvers-of-the-campus", "a-backend-with-a-long-name", "42.19%", "answered"]
+SPARE = partial(print_table, ["A", "SPARE", "MORE", "B"], [["1", "2", "3", "4"]], right=range(4), spare=[1, 2])
+LONG = partial(print_table, ["SERVICE", "BACKEND", "SHARE", "PROBE"], [NAMES], right=[2])
+SENTENCE = partial(print_text, "  why: it takes long to say", indent="       ")
+ONE_SIX, SIX_SIX = ("one", "six"), ("six", "six")
+DONE = PlannedRestart(0.4567, {"ovsbr1": 8, "ovsbr2": 1}, {"ovsbr1": 2, "ovsbr2": 0})
 
 
-_PREFIX = "priority=2900,udp,nw_src=198.18.1.0/24 actions=drop"
-_DSCP = "priority=3000,udp,nw_tos=32 actions=drop"
+def _drain(*ways: tuple[str, str]) -> None:
+    print_text(drain_line(Draining("web", ways, blocks=3, left_s=15.0, is_settling=True, settles_s=1.4)))
 
 
-@pytest.mark.parametrize(
-    ("flows", "whose"), [((_PREFIX,), "this foreign flow"), ((_DSCP, _PREFIX), "one of these foreign flows")]
-)
-def test_one_of_several_candidates_overrides_the_blocks(
-    flows: tuple[str, ...], whose: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def _override(*flows: str) -> None:
     _show_override(OverriddenBlocks("dns", (), 1, 2, Match(), "drop", tuple(map(parse_flow, flows))), ReportOptions())
-    output = capsys.readouterr().out.splitlines()
-    assert output[-len(flows) - 1 :] == [f"  by {whose}:", *(f"  {flow}" for flow in flows)]
 
 
-@pytest.mark.parametrize(
-    ("recirculating", "has_tc_chains", "is_reported"), [(2, False, True), (0, False, False), (2, None, False)]
-)
-def test_one_sentence_reports_that_the_kernel_has_no_chains(
-    recirculating: int, has_tc_chains: bool | None, is_reported: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
+def _bridge(recirculating: int, *, has_tc_chains: bool | None) -> None:
     rows = (BridgeRow("p0", Verdict.SW, "", True, 1, ("p1", "p2", "p3"), megaflows=2, packets=10, bytes=1000),)
     names = {"p0": "vm1", "p1": "p1"}
     findings = BridgeFindings(rows, 2, recirculating=recirculating, has_tc_chains=has_tc_chains, logical_ports=names)
     show_bridge(findings, ReportOptions())
-    output = capsys.readouterr().out
-    assert ("built without CONFIG_NET_TC_SKB_EXT" in output.splitlines()[0]) is is_reported
-    assert "p0 (vm1)  p1, p2 and 1 more  SW" in output
 
 
-DONE = PlannedRestart(0.4567, {"ovsbr1": 8, "ovsbr2": 1}, {"ovsbr1": 2, "ovsbr2": 0})
+def _restart() -> None:
+    print_text("\n".join(restart_lines(DONE)))
+    print_text(json.dumps(restart_document(DONE)))
 
 
-def test_a_restart_is_told_to_people_and_to_programs() -> None:
-    assert list(restart_lines(DONE)) == [
-        "ovsbr1: 8 flows and 2 groups are back",
-        "ovsbr2: 1 flow is back",
-        "done: 457ms from the order to restart until all was back",
-    ]
-    assert restart_document(DONE) == {
-        "gap_s": 0.457,
-        "flows": {"ovsbr1": 8, "ovsbr2": 1},
-        "groups": {"ovsbr1": 2, "ovsbr2": 0},
-        "left_to_ovn": [],
-    }
+_PREFIX = "priority=2900,udp,nw_src=198.18.1.0/24 actions=drop"
+_DSCP = "priority=3000,udp,nw_tos=32 actions=drop"
+PRINTED: dict[str, tuple[int | None, Callable[[], None]]] = {
+    "text of a table goes on below itself": (40, partial(print_table, HEADERS, ROWS)),
+    "columns that can be spared go first": (12, SPARE),
+    "long names are cut": (40, LONG),
+    "a table in a pipe": (None, partial(print_table, HEADERS, ROWS, spare=[1])),
+    "a sentence is wrapped between words": (20, SENTENCE),
+    "a sentence in a pipe": (None, SENTENCE),
+    # A slow start during a drain was shown as `stay with six; new ones go to six`.
+    "bug: a backend kept connections that it just got: some": (None, partial(_drain, ONE_SIX, ("two", "six"))),
+    "in both directions": (None, partial(_drain, ONE_SIX, ("six", "two"))),
+    "some back": (None, partial(_drain, SIX_SIX, ("one", "two"))),
+    "back": (None, partial(_drain, SIX_SIX)),
+    "a foreign flow overrides blocks": (None, partial(_override, _PREFIX)),
+    "one of several candidates does": (None, partial(_override, _DSCP, _PREFIX)),
+    "one sentence reports that the kernel has no chains": (None, partial(_bridge, 2, has_tc_chains=False)),
+    "no chains, and nothing needs them": (None, partial(_bridge, 0, has_tc_chains=False)),
+    "it is not known whether there are chains": (None, partial(_bridge, 2, has_tc_chains=None)),
+    "a restart, for people and programs": (None, _restart),
+}
+
+
+def test_what_is_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *, update_golden: bool
+) -> None:
+    shown = {}
+    for title, (width, prints) in PRINTED.items():
+        size = os.terminal_size((width or 20, 24))
+        monkeypatch.setattr(output, "is_terminal", lambda width=width: width is not None)
+        monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, size=size, **__: size)
+        prints()
+        shown[title] = capsys.readouterr().out
+    assert_recorded("cli/printed.txt", shown, update=update_golden)
 
 
 def test_each_command_that_says_which_config_it_uses_exists() -> None:
