@@ -2,89 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from unicodedata import east_asian_width
 
 import click
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.judged import assert_recorded
 from tests.snapshots import snapshot
-from xenoovs.cli.top import Order, Quit, Sort, Task, View, frame, names_of, pressed, sorted_rows
+from xenoovs.cli.top import Order, Quit, Sort, View, frame, names_of, pressed, sorted_rows
 from xenoovs.show.screen import Size, line, one_column
 from xenoovs.show.terminal import fit
 
-DNS = "dns<script>alert(1)</script>"
 KEYS = ("up", "down", "j", "k", "page-up", "page-down", "home", "end", "d", "u", "s", "y", "n", "x", "escape")
 
 
-def after(*keys: str, view: View | None = None) -> tuple[View, Order | Quit | None]:
+PRESSED: dict[str, tuple[View, tuple[str, ...]]] = {
+    "keys choose and stay within": (View(), ("down", "j j", "down up", "up", "end", "page-down", "end home")),
+    "nothing is drained before it is confirmed": (View(), ("down d", "down d y")),
+    "every key but y means no": (View(), tuple(f"d {key}" for key in KEYS if key != "y")),
+    "what is drained is not drained again": (View(("web", "b3")), ("d",)),
+    "undrain is for backends with another weight": (View(("web", "b3")), ("u y",)),
+    "and for no other": (View(("web", "b0")), ("u",)),
+    "these end it": (View(), ("q", "Q", "ctrl-c", "d ctrl-c")),
+    "s goes through all orders": (View(), tuple("s " * presses for presses in range(1, len(Sort) + 1))),
+}
+
+
+def after(view: View, keys: Sequence[str]) -> tuple[View, Order | Quit | None]:
     wanted: Order | Quit | None = None
-    made = view or View()
     for key in keys:
-        made, wanted = pressed(made, key, snapshot())
-    return made, wanted
+        view, wanted = pressed(view, key, snapshot())
+    return view, wanted
 
 
-@pytest.mark.parametrize(
-    ("keys", "chosen"),
-    [
-        (("down",), ("web", "b1")),
-        (("j", "j"), ("web", "b2")),
-        (("down", "up"), ("web", "b0")),
-        (("up",), ("web", "b0")),
-        (("end",), (DNS, "b1")),
-        (("page-down",), (DNS, "b1")),
-        (("end", "home"), ("web", "b0")),
-    ],
-)
-def test_arrows_choose_and_stay_within(keys: tuple[str, ...], chosen: tuple[str, str]) -> None:
-    assert after(*keys)[0].chosen == chosen
+def told(view: View, keys: str) -> str:
+    found, wanted = after(view, keys.split())
+    return f"{keys.strip()}: {found}{f', wanted: {wanted}' if wanted else ''}"
 
 
-def test_nothing_is_drained_before_it_is_confirmed() -> None:
-    order = Order(Task.DRAIN, ("web", "b1"))
-    assert after("down", "d") == (View(("web", "b1"), question=order), None)
-    assert after("down", "d", "y") == (View(("web", "b1")), order)
+def test_keys(*, update_golden: bool) -> None:
+    shown = {title: "\n".join(told(view, keys) for keys in pressed) for title, (view, pressed) in PRESSED.items()}
+    assert_recorded("top/keys.txt", shown, update=update_golden)
 
 
-@pytest.mark.parametrize("key", [key for key in KEYS if key != "y"])
-def test_every_key_but_y_means_no(key: str) -> None:
-    view, wanted = after("d", key)
-    assert (wanted, view.question, view.message) == (None, None, "nothing was changed")
-
-
-def test_what_is_drained_is_not_drained_again() -> None:
-    view, _ = after("d", view=View(("web", "b3")))
-    assert (view.question, view.message) == (None, "web/b3 is already drained")
-
-
-def test_undrain_is_for_backends_with_another_weight() -> None:
-    assert after("u", "y", view=View(("web", "b3")))[1] == Order(Task.RESET, ("web", "b3"))
-    assert after("u", view=View(("web", "b0")))[0].question is None
-
-
-@pytest.mark.parametrize("keys", [("q",), ("Q",), ("ctrl-c",), ("d", "ctrl-c")])
-def test_q_ends(keys: tuple[str, ...]) -> None:
-    assert after(*keys)[1] is Quit.QUIT
-
-
-def test_s_goes_through_all_orders_and_one_begins_with_most_packets_in_software() -> None:
-    assert [after(*"s" * presses)[0].sort for presses in range(len(Sort) + 1)] == [*Sort, Sort.CONFIG]
+def test_one_order_begins_with_most_packets_in_software() -> None:
     assert names_of(sorted_rows(snapshot(), Sort.SOFTWARE)[0]) == ("web", "b1")
 
 
 @given(st.lists(st.sampled_from(KEYS), max_size=30), st.integers(20, 200), st.integers(6, 60))
 def test_any_keys_and_any_window_give_a_frame_that_fits(keys: list[str], width: int, height: int) -> None:
-    lines = frame(snapshot(), after(*keys)[0], Size(width, height))
+    lines = frame(snapshot(), after(View(), keys)[0], Size(width, height))
     assert len(lines) == height
     assert all(len(click.unstyle(line)) <= width for line in lines)
 
 
 @given(st.lists(st.sampled_from(KEYS), max_size=30), st.integers(8, 30))
 def test_the_chosen_row_can_always_be_seen(keys: list[str], height: int) -> None:
-    texts = [click.unstyle(line) for line in frame(snapshot(), after(*keys)[0], Size(80, height))]
+    texts = [click.unstyle(line) for line in frame(snapshot(), after(View(), keys)[0], Size(80, height))]
     assert sum(text.startswith("▸ ") for text in texts) == 1
 
 
