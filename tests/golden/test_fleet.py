@@ -11,6 +11,7 @@ from typing import cast
 import click
 import pytest
 
+from tests.golden.test_flows import compare
 from tests.unit.store.test_cluster import LEADER, facts
 from xenoovs.agent.telemetry import exposition
 from xenoovs.dataclass import replace
@@ -107,9 +108,7 @@ def status_of_200(capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_a_fleet_of_200_fits_a_screen(capsys: pytest.CaptureFixture[str], *, update_golden: bool) -> None:
     text = status_of_200(capsys)
-    if update_golden:
-        (HERE / "status-200.txt").write_text(text)
-    assert text == (HERE / "status-200.txt").read_text()
+    compare(HERE / "status-200.txt", text, update=update_golden)
     lines = text.splitlines()
     # One is for the next prompt.
     assert (len(lines) < 24, max(map(len, lines)) <= 80) == (True, True)
@@ -137,11 +136,7 @@ def utc() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_as_recorded(name: str, *, update_golden: bool) -> None:
-    text = CASES[name]()
-    if update_golden:
-        HERE.mkdir(exist_ok=True)
-        (HERE / name).write_text(text)
-    assert text == (HERE / name).read_text()
+    compare(HERE / name, CASES[name](), update=update_golden)
 
 
 def test_the_page_shows_a_freeze_as_status_does() -> None:

@@ -84,5 +84,5 @@ def went(outcome: Outcome, example: Example, balancer: Balancer) -> str:
 
 def compare(path: Path, text: str, *, update: bool) -> None:
     if update:
-        path.write_text(text)
-    assert path.read_text() == text
+        path.write_text(text, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == text

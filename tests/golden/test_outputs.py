@@ -18,6 +18,7 @@ from unittest.mock import patch
 import click
 import pytest
 
+from tests.golden.test_flows import compare
 from tests.golden.worlds import (
     WORLDS,
     StillClock,
@@ -94,11 +95,7 @@ class Recording:
     def compare(self, world: str, *, update: bool) -> None:
         folder = HERE / world
         for name, sections in self._sections.items():
-            path, text = folder / f"{name}.txt", "\n".join(sections)
-            if update:
-                folder.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8")
-            assert text == path.read_text(encoding="utf-8"), path.name
+            compare(folder / f"{name}.txt", "\n".join(sections), update=update)
         assert {path.stem for path in folder.iterdir()} == {*self._sections}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
+from tests.golden.test_flows import compare
 from tests.snapshots import NOW_S, snapshot
 from xenoovs.cli.top import Order, Sort, Task, View, frame
 from xenoovs.show.screen import Size
@@ -43,8 +44,4 @@ CASES: dict[str, tuple[Snapshot, View, Size]] = {
 def test_the_frame_is_as_recorded_and_fits(name: str, update_golden: bool) -> None:
     size, lines = CASES[name][2], [click.unstyle(line) for line in frame(*CASES[name])]
     assert (max(map(len, lines)) <= size.width, size.height in (None, len(lines))) == (True, True)
-    text = "".join(f"{line}\n" for line in lines)
-    golden = HERE / f"{name}.txt"
-    if update_golden:
-        golden.write_text(text)
-    assert text == golden.read_text()
+    compare(HERE / f"{name}.txt", "".join(f"{line}\n" for line in lines), update=update_golden)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import CommandLine
+from tests.golden.test_flows import compare
 from xenoovs.judge.findings import Conclusion
 
 HERE = Path(__file__).parent
@@ -68,7 +69,7 @@ def test_the_report(file: str, xenoovs: CommandLine, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(HERE)
     words, conclusion = CASES[file]
     result = xenoovs("verify-offload", *words.split())
-    _compare(HERE / "verify" / file, result.out, update=update_golden)
+    compare(HERE / "verify" / file, result.out, update=update_golden)
     assert (result.status, result.err) == (conclusion, "")
     assert not file.endswith(".json") or json.loads(result.out)["exit_code"] == conclusion
 
@@ -76,7 +77,7 @@ def test_the_report(file: str, xenoovs: CommandLine, monkeypatch: pytest.MonkeyP
 def test_the_links_for_programs(xenoovs: CommandLine, update_golden: bool) -> None:
     dump = HERE / "why" / "ovn_stateless_nat.dump"
     result = xenoovs("verify-offload", "--from-dump", dump, "--tree", "-o", "json")
-    _compare(
+    compare(
         HERE / "verify" / "links.json",
         f"{json.dumps(json.loads(result.out)['links'], indent=2)}\n",
         update=update_golden,
@@ -85,9 +86,3 @@ def test_the_links_for_programs(xenoovs: CommandLine, update_golden: bool) -> No
 
 def test_wrapped_lines_make_no_difference() -> None:
     assert (HERE / "verify/wrapped.txt").read_text() == (HERE / "verify/in_hardware.txt").read_text()
-
-
-def _compare(path: Path, text: str, *, update: bool) -> None:
-    if update:
-        path.write_text(text)
-    assert text == path.read_text()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import CommandLine
+from tests.golden.test_flows import compare
 
 HERE = Path(__file__).parent / "why"
 
@@ -52,9 +53,7 @@ def _options(name: str) -> list[object]:
 @pytest.mark.parametrize("name", CASES)
 def test_the_reasons_in_a_dump(name: str, xenoovs: CommandLine, update_golden: bool) -> None:
     result = xenoovs(*_options(name))
-    if update_golden:
-        (HERE / f"{name}.txt").write_text(result.out, encoding="utf-8")
-    assert result.out == (HERE / f"{name}.txt").read_text(encoding="utf-8")
+    compare(HERE / f"{name}.txt", result.out, update=update_golden)
     status, causes = CASES[name]
     first = [row["reasons"][0]["cause"] for row in json.loads(xenoovs(*_options(name), "-o", "json").out)["megaflows"]]
     assert (result.status, first, result.err) == (status, causes, "")
