@@ -108,9 +108,8 @@ def renewed_roles(database: StoreDatabase, *, is_frozen: bool = False) -> list[O
 def monitored_schema(database: StoreDatabase, columns: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     """Return the schema of a database, reduced to these tables and columns in this order.
 
-    A monitor request has the same order, so the requests of all clients are equal, byte for byte. Types have no
-    constraints: those of the server may be of a newer version, and `ovs.db.idl` replaces a value that it does not
-    accept by the default of its column.
+    So the monitor requests of all clients are equal, byte for byte. Types have no constraints: servers may be newer,
+    and send differences larger than both values; `ovs.db.idl` skips what a type does not allow, or takes the default.
     """
     schema: dict[str, Any] = json.loads(schema_text(database))
     tables = schema["tables"]
@@ -128,7 +127,8 @@ _CONSTRAINTS = frozenset(("enum", "minInteger", "maxInteger", "minReal", "maxRea
 def _unconstrained(declared: Any) -> Any:
     if not isinstance(declared, dict):
         return declared
-    return {name: _unconstrained(each) for name, each in declared.items() if name not in _CONSTRAINTS}
+    kept = ((name, each) for name, each in declared.items() if name not in _CONSTRAINTS)
+    return {name: "unlimited" if name == "max" else _unconstrained(each) for name, each in kept}
 
 
 class _RowReader:
