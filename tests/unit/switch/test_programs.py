@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import dataclasses
 import errno
 import json
 import socket
@@ -15,9 +16,10 @@ from typing import Any
 
 import pytest
 
+from tests.judged import assert_recorded
 from tests.patience import PATIENCE_S
 from tests.unit.datapath.test_tc import COOKIE
-from xenoovs.datapath.database import BridgeState, Controller, Database, Mirror, PortState
+from xenoovs.datapath.database import Database
 from xenoovs.errors import CommandMissing, SwitchError, SwitchUnreachable
 from xenoovs.switch.appctl import detrace
 from xenoovs.switch.endpoint import Endpoint
@@ -329,38 +331,19 @@ def read(directory: Path, tables: dict[str, dict[str, Any]]) -> Database:
             server.join()
 
 
-def test_the_whole_database(tmp_path: Path) -> None:
-    database = read(tmp_path, TABLES)
-    assert database.config == {"hw-offload": "true", "max-idle": "20000", "tc-policy": "skip_sw"}
-    assert database.datapath_types == ("dummy", "netdev")
-    assert not database.has_doca
-    assert database.bridges == (
-        BridgeState(
-            "ovsbr1",
-            (
-                PortState("p0", error="could not open network device p0 (No such device)"),
-                PortState("p1", 2, "dummy", link_up=True, mac="aa:55:aa:55:00:01", mtu=1500),
-            ),
-            datapath_type="dummy",
-            datapath_id="0000c470bda056ac",
-            fail_mode="secure",
-            controllers=(
-                Controller("tcp:192.0.2.1:6653", is_connected=True, role="master"),
-                Controller("tcp:192.0.2.2:6653"),
-            ),
-            hw_offload=True,
-            max_idle_ms=20_000,
-            exporters=("sflow", "netflow"),
-            mirrors=(Mirror("m0", "p1", snaplen=64),),
-        ),
-    )
-
-
-def test_the_columns_of_the_fork(tmp_path: Path) -> None:
+def test_the_whole_database_and_the_columns_of_the_fork(tmp_path: Path, *, update_golden: bool) -> None:
     fork = copy.deepcopy(TABLES)
     fork["Open_vSwitch"]["s"] |= {"doca_initialized": True, "doca_version": "3.3.0040"}
-    database = read(tmp_path, fork)
-    assert (database.doca_initialized, database.doca_version, database.has_doca) == (True, "3.3.0040", True)
+    shown = {}
+    for title, tables in {"Open vSwitch": TABLES, "the fork": fork}.items():
+        database = read(tmp_path, tables)
+        fields = {each.name: getattr(database, each.name) for each in dataclasses.fields(database)}
+        fields |= {"has_doca": database.has_doca, "bridges": [bridge.name for bridge in database.bridges]}
+        for bridge in database.bridges:
+            fields |= {each.name: getattr(bridge, each.name) for each in dataclasses.fields(bridge)}
+        shown[title] = "\n".join(f"{name}: {value!r}" for name, value in fields.items())
+        (tmp_path / "db.sock").unlink()
+    assert_recorded("parsed/database.txt", shown, update=update_golden)
 
 
 def test_a_full_queue_of_connections_is_a_database_that_does_not_answer(tmp_path: Path) -> None:
