@@ -16,8 +16,6 @@ from xenoovs.datapath.host import (
     Bgp,
     CpuCounter,
     OffloadHistory,
-    OffloadState,
-    TcRules,
 )
 from xenoovs.datapath.tc import TcFilter
 from xenoovs.errors import ParseError
@@ -188,42 +186,36 @@ NOTHING = Unknown("it writes no log that can be read")
 WHOLE = OffloadHistory(is_complete=True)
 
 
-@pytest.mark.parametrize(
-    ("shown", "statistics", "history", "is_on"),
-    [
-        (COUNTED, NOT_SUPPORTED, NOTHING, True),
-        (LIMITED, STATISTICS, NOTHING, True),
-        (LIMITED, REFUSED, WHOLE, False),
-        (LIMITED, NOT_SUPPORTED, OffloadHistory(has_started=True), True),
-        (LIMITED, NOT_SUPPORTED, WHOLE, False),
-        (LIMITED, NOT_SUPPORTED, NOTHING, None),
-        (LIMITED, NOT_SUPPORTED, OffloadHistory(), None),
-    ],
-    ids=["kernel on", "userspace on", "userspace off", "log on", "log off", "no log", "no start"],
-)
-def test_offload_up_to_3_6(
-    shown: str, statistics: Fact[str], history: Fact[OffloadHistory], is_on: bool | None
-) -> None:
-    state = judge_offload(upcall_show=shown, statistics=statistics, history=history)
-    if is_on is None:
-        assert isinstance(state, Unknown)
-    else:
-        assert isinstance(state, OffloadState)
-        assert (state.is_on, state.evidence != "") == (is_on, True)
+OFFLOAD: dict[str, tuple[str, Fact[str], Fact[OffloadHistory]]] = {
+    "the kernel counts": (COUNTED, NOT_SUPPORTED, NOTHING),
+    "userspace counts": (LIMITED, STATISTICS, NOTHING),
+    "userspace refuses": (LIMITED, REFUSED, WHOLE),
+    "the log has a start": (LIMITED, NOT_SUPPORTED, OffloadHistory(has_started=True)),
+    "the whole log has none": (LIMITED, NOT_SUPPORTED, WHOLE),
+    "there is no log": (LIMITED, NOT_SUPPORTED, NOTHING),
+    "the rest of a log has no start": (LIMITED, NOT_SUPPORTED, OffloadHistory()),
+}
+# Only the first datapath was asked, and the kernel's refuses always.
+TELLING: dict[str, list[Fact[str]]] = {
+    "bug: a datapath that counts, after one of the kernel": [NOT_SUPPORTED, STATISTICS],
+    "one that refuses, after one of the kernel": [NOT_SUPPORTED, REFUSED],
+    "one of the kernel": [NOT_SUPPORTED],
+    "no datapath": [],
+}
+RULES = {
+    "rules of megaflows": ([_rule(1, ALIVE)], [_rule(1, ALIVE)]),
+    "stale and foreign rules": ([_rule(1, ALIVE), STALE, FOREIGN], [_rule(1, ALIVE), STALE, FOREIGN]),
+    "rules that come or go during the read": ([_rule(1, ALIVE), STALE], [_rule(1, ALIVE), _rule(3, "11" * 16)]),
+    "a rule of a handle that is used again": ([_rule(1, "00" * 16)], [_rule(1, "11" * 16)]),
+}
 
 
-@pytest.mark.parametrize(
-    ("answers", "telling"),
-    [
-        ([NOT_SUPPORTED, STATISTICS], STATISTICS),
-        ([NOT_SUPPORTED, REFUSED], REFUSED),
-        ([NOT_SUPPORTED], NOT_SUPPORTED),
-        ([], Unknown("there is no datapath yet")),
-    ],
-)
-def test_of_several_datapaths_the_one_that_counts_offloads_tells(answers: list[Fact[str]], telling: Fact[str]) -> None:
-    """Only the first one was asked, and the kernel's refuses always."""
-    assert telling_statistics(answers) == telling
+def test_what_is_concluded(*, update_golden: bool) -> None:
+    found: dict[str, object] = {title: count_rules(*dumps, [ALIVE]) for title, dumps in RULES.items()}
+    found |= {title: telling_statistics(answers) for title, answers in TELLING.items()}
+    for title, (shown, statistics, history) in OFFLOAD.items():
+        found[title] = judge_offload(upcall_show=shown, statistics=statistics, history=history)
+    assert_recorded("parsed/offload.txt", {title: repr(each) for title, each in found.items()}, update=update_golden)
 
 
 _ADDED = "2026-11-21T07:03:40.922Z|00042|bridge|INFO|bridge ovsbr1: added interface p0 on port 1\n"
@@ -347,20 +339,6 @@ NOT_READABLE: list[tuple[Callable[[str], object], tuple[str, ...]]] = [
 def test_other_text_is_refused(read: Callable[[str], object], text: str) -> None:
     with pytest.raises(ParseError):
         read(text)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "found"),
-    [
-        ([_rule(1, ALIVE)], [_rule(1, ALIVE)], TcRules(total=1)),
-        ([_rule(1, ALIVE), STALE, FOREIGN], [_rule(1, ALIVE), STALE, FOREIGN], TcRules(total=3, stale=1, foreign=1)),
-        ([_rule(1, ALIVE), STALE], [_rule(1, ALIVE), _rule(3, "11" * 16)], TcRules(total=1)),
-        ([_rule(1, "00" * 16)], [_rule(1, "11" * 16)], TcRules(total=0)),
-    ],
-    ids=["of megaflows", "stale and foreign", "that come or go during the read", "of a handle that is used again"],
-)
-def test_rules_of_traffic_control(before: list[TcFilter], after: list[TcFilter], found: TcRules) -> None:
-    assert count_rules(before, after, [ALIVE]) == found
 
 
 RELEASE = "6.1.0-49-arm64"
