@@ -552,8 +552,8 @@ class ReadBackDiffers(SwitchError):
     def __init__(self, *, bridge: str, flows: int) -> None:
         self.bridge, self.flows = bridge, flows
         super().__init__(
-            f"bridge {bridge} accepted the change, but {flows} flows of xenoovs read back differently: does another "
-            f"controller or a second xenoovs change this bridge? Run {_quoted(*self.commands)}, then apply again"
+            f"bridge {bridge} accepted the change, but {counted(flows, 'flow')} of xenoovs came back different: does "
+            f"another controller or xenoovs change this bridge? Run {_quoted(*self.commands)}, then apply again"
         )
 
 
