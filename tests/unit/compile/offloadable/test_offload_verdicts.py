@@ -86,19 +86,16 @@ def test_flows_on_open_vswitch_3_1(profile: Profile, text: str, wanted: Offload)
         ("ip,dp_hash=0x1/0xf actions=output:p1", (DEPENDS, SW, HW, SW, SW)),
         ("tcp,ct_state=+est+trk actions=output:p1", (DEPENDS, DEPENDS, SW, DEPENDS, SW)),
         ("ip,nw_src=0.0.0.1/0.0.0.3 actions=output:p1", (HW, HW, HW, HW, HW)),
+        # mlx5 matches ports of TCP and UDP only.
+        *(
+            (f"{match} actions=output:p1", (DEPENDS, DEPENDS, DEPENDS, TC_SW, DEPENDS))
+            for match in ("sctp,tp_dst=5000", "sctp,tp_src=0/0x7", "sctp6,tp_dst=5000", "sctp,sctp_dst=5000")
+        ),
     ],
 )
-def test_hashes_and_connections_by_provider_and_setting(text: str, wanted: tuple[Offload, ...]) -> None:
+def test_hashes_connections_and_ports_of_sctp_by_provider_and_setting(text: str, wanted: tuple[Offload, ...]) -> None:
     """OVS-DOCA offloads the one or the other; TC never matches a hash of the datapath."""
     groups = parse_groups("group_id=1,type=select,bucket=actions=output:p1,bucket=actions=output:p2")
     profiles = (Profile.DOCA, Profile.DOCA_CT, Profile.DOCA_NO_CT, Profile.TC, Profile.DPDK)
     flow = parse_flow(text)
     assert tuple(overall(check_flow(flow, each, (3, 1), groups=groups)) for each in profiles) == wanted
-
-
-@pytest.mark.parametrize("match", ["sctp,tp_dst=5000", "sctp,tp_src=0/0x7", "sctp6,tp_dst=5000", "sctp,sctp_dst=5000"])
-def test_sctp_ports_are_not_in_hardware_as_mlx5_matches_ports_of_tcp_and_udp_only(match: str) -> None:
-    flow = parse_flow(f"{match} actions=output:p1")
-    assert overall(check_flow(flow, Profile.TC, (3, 1))) is TC_SW
-    assert overall(check_flow(flow, Profile.DOCA, (3, 1))) is DEPENDS
-    assert overall(check_flow(flow, Profile.DPDK, (3, 1))) is DEPENDS
