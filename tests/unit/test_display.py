@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from tests.judged import assert_recorded
 from xenoovs.display import decimal, duration, percent, percent_rounded_up, printable, quantity, span
+from xenoovs.show.terminal import wrapped
 
 JUST_BELOW_ALL = (0.9999, 1 - 1e-8, Fraction(10**9 - 1, 10**9))
 JUST_ABOVE_NONE = (1e-9, 0.00004, 2**-16, Fraction(1, 65536))
 BELOW_A_PREFIX = (999.6, 999_600, 999_999_999, 9.999e11, 999_499)
 TEXTS = ("answered", "\x1b[2Jgone", "a\nb\tc\rd", "\x9b31m", "\u202egnp.exe", "\udc9b", "größer ▸")
-SHOWN: dict[str, tuple[Callable[[Any], str], Iterable[object]]] = {
+MEGAFLOW = (
+    "1,024 packets: recirc_id(0),in_port(p0),eth(src=02:00:00:00:00:01,dst=02:00:00:00:00:02),"
+    "geneve({class=0x2,0x1/0xf}),p1"
+)
+LONG = "a long-long-word"
+SHOWN: dict[str, tuple[Callable[[Any], str | list[str]], Iterable[object]]] = {
     "what is not all is never a hundred percent, and what is some never zero": (
         percent,
         (None, 0, 0.0, 0.125, 0.3344, Fraction(1, 3), 1.0, Fraction(1), *JUST_BELOW_ALL, *JUST_ABOVE_NONE),
@@ -34,6 +41,9 @@ SHOWN: dict[str, tuple[Callable[[Any], str], Iterable[object]]] = {
         (Fraction(70), Fraction(1, 2), Fraction(1, 3), Fraction(1, 10**9), Fraction(10**9), 0.0, 11.25, 1e6, 1e-9),
     ),
     "control characters from outside are escapes": (printable, TEXTS),
+    "a megaflow is broken after commas and a number is not": (partial(wrapped, width=40, indent="  "), (MEGAFLOW,)),
+    "a word that is longer than a line sticks out of a sentence": (partial(wrapped, width=6), (LONG,)),
+    "and not out of a cell": (partial(wrapped, width=6, breaks_words=True), (LONG,)),
 }
 
 
