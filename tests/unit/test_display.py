@@ -1,4 +1,4 @@
-"""Numbers, times and text from outside, as people read them (tests/golden/cli/display.txt)."""
+"""Numbers, times and text from outside, as people read and write them (tests/golden/cli/display.txt)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
+import click
+
 from tests.judged import assert_recorded
 from xenoovs.display import decimal, duration, percent, percent_rounded_up, printable, quantity, span
 from xenoovs.show.terminal import wrapped
+from xenoovs.terminal import options
 
 JUST_BELOW_ALL = (0.9999, 1 - 1e-8, Fraction(10**9 - 1, 10**9))
 JUST_ABOVE_NONE = (1e-9, 0.00004, 2**-16, Fraction(1, 65536))
@@ -20,6 +23,17 @@ MEGAFLOW = (
     "geneve({class=0x2,0x1/0xf}),p1"
 )
 LONG = "a long-long-word"
+
+
+def _read(option: Callable[[str], float], text: str) -> str:
+    try:
+        return f"{option(text):g}"
+    except click.BadParameter as refused:
+        return f"refused: {refused.message}"
+
+
+TIMES = ("10s", "500ms", "2m", "1h", "1.5s", "10", "2", "", "0s", "-1s", "1d", "s", "1e3s", "nan", "١s")
+SHARES = ("95%", "99.9 %", "0%", "100%", "95", "0.95", "101%", "%", "-5%", "")
 SHOWN: dict[str, tuple[Callable[[Any], str | list[str]], Iterable[object]]] = {
     "what is not all is never a hundred percent, and what is some never zero": (
         percent,
@@ -41,6 +55,9 @@ SHOWN: dict[str, tuple[Callable[[Any], str | list[str]], Iterable[object]]] = {
         (Fraction(70), Fraction(1, 2), Fraction(1, 3), Fraction(1, 10**9), Fraction(10**9), 0.0, 11.25, 1e6, 1e-9),
     ),
     "control characters from outside are escapes": (printable, TEXTS),
+    "a time as the value of an option": (partial(_read, options.duration), TIMES),
+    "a time that may be zero": (partial(_read, options.duration_or_zero), ("0", "0s")),
+    "a share as the value of an option": (partial(_read, options.share), SHARES),
     "a megaflow is broken after commas and a number is not": (partial(wrapped, width=40, indent="  "), (MEGAFLOW,)),
     "a word that is longer than a line sticks out of a sentence": (partial(wrapped, width=6), (LONG,)),
     "and not out of a cell": (partial(wrapped, width=6, breaks_words=True), (LONG,)),
