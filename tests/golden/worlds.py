@@ -94,7 +94,7 @@ async def _all_but_one(target: Target, *, timeout_s: float) -> ProbeResult:
 def running_agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An agent at `agent.sock` of the working directory that has one backend down, and two samples of its datapath."""
     # An earlier test of this process may have let it write to standard error.
-    monkeypatch.setattr(logging.getLogger(LOGGER), "handlers", [])
+    monkeypatch.setattr(logging.getLogger(LOGGER), "handlers", [logging.NullHandler()])
     clock, switch = StillClock(monkeypatch), FakedDatapath(fake_bridge("ovsbr1", ["p0", "p1"]))
     switch.verdict = lambda service, backend, number: _VERDICTS[(number + len(backend)) % len(_VERDICTS)]
     scene = Scene(Path(), switch)

@@ -220,7 +220,7 @@ def test_it_is_as_the_file_says(file: Path, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     for name, text in CONFIGS.items():
         Path(name).write_text(text)
-    monkeypatch.setattr(logging.getLogger(events.LOGGER), "handlers", [])
+    monkeypatch.setattr(logging.getLogger(events.LOGGER), "handlers", [logging.NullHandler()])
     monkeypatch.setenv("SUDO_USER", "ann")
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.setattr(socket, "gethostname", lambda: "store1")

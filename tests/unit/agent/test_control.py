@@ -353,7 +353,7 @@ GET = b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
 @pytest.fixture
 def stderr(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> pytest.CaptureFixture[str]:
     """What is on stderr comes from requests."""
-    monkeypatch.setattr(logging.getLogger(LOGGER), "handlers", [])
+    monkeypatch.setattr(logging.getLogger(LOGGER), "handlers", [logging.NullHandler()])
     return capfd
 
 
