@@ -28,6 +28,7 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from tests.agent_support import Scene
+from tests.ovs.scripted_switch import read_to_end
 from tests.patience import PATIENCE_S, eventually
 from tests.snapshots import snapshot
 from tests.unix_http import ask
@@ -372,17 +373,6 @@ def connected(opened: ApiListener, data: bytes = b"") -> Iterator[socket.socket]
         yield sock
 
 
-def everything(sock: socket.socket) -> bytes:
-    """What comes until the other side ends."""
-    found = b""
-    try:
-        while data := sock.recv(65536):
-            found += data
-    except ConnectionResetError:
-        pass
-    return found
-
-
 def is_answered(opened: ApiListener) -> bool:
     try:
         with connected(opened, GET) as sock:
@@ -407,7 +397,7 @@ def test_half_a_request_is_disconnected_and_a_body_that_does_not_come_is_not_wai
     with scene.agent(also=(opened,)) as (_, client):
         for half in (b"", b"GET /v1/sta", b"GET /v1/status HTTP/1.1\r\nHost: lo"):
             with connected(opened, half) as sock:
-                assert everything(sock) == b""
+                assert read_to_end(sock) == b""
         with closing(socket.socket(socket.AF_UNIX)) as sock:
             sock.settimeout(PATIENCE_S)
             sock.connect(str(client.path))
@@ -438,7 +428,7 @@ def test_streams_that_are_read_take_no_more_than_their_places(scene: Scene) -> N
             sock = stack.enter_context(connected(opened, stream))
             assert sock.recv(65536).startswith(b"HTTP/1.1 200")
         with connected(opened, GET) as sock:
-            assert everything(sock) == b""
+            assert read_to_end(sock) == b""
         stack.close()
         eventually(lambda: is_answered(opened), "connections are accepted again")
 
@@ -462,7 +452,7 @@ def test_what_is_no_http_is_refused_and_not_logged(scene: Scene, stderr: pytest.
         for garbage in GARBAGE:
             with connected(opened, garbage) as sock:
                 sock.shutdown(socket.SHUT_WR)
-                answer = everything(sock)
+                answer = read_to_end(sock)
                 assert answer == b"" or re.match(rb"HTTP/1.[01] 4[0-9][0-9] ", answer), (garbage[:60], answer)
         assert is_answered(opened)
         assert not agent.state.runtime.is_paused
@@ -500,7 +490,7 @@ def test_connections_without_tls_are_closed_and_not_logged(
     with scene.agent(also=(opened,)):
         for sent in (GET, b"\x16\x03\x01\x00\x05hello", b""):
             with connected(opened, sent) as sock:
-                assert b"HTTP/1.1 200" not in everything(sock)
+                assert b"HTTP/1.1 200" not in read_to_end(sock)
         context = ssl.create_default_context()
         with connected(opened) as sock, pytest.raises(ssl.SSLCertVerificationError):
             context.wrap_socket(sock, server_hostname="localhost")
