@@ -77,7 +77,7 @@ _RETRY_S = 0.5
 """Pause after a failed round. Flows are back within a second after a restart of Open vSwitch."""
 _LATE_S = 20.0
 """A round that takes longer is reported, and requests stop waiting for it. Most waits for Open vSwitch end earlier
-(`_ROUND_TIMEOUT_S`, OVSDB 10 s), so that their errors come first."""
+(revalidator/wait after 15 s, OVSDB after 10 s), so that their errors come first."""
 _COALESCE_S, _URGENT_COALESCE_S = 0.02, 0.005
 """How long a round waits for more changes, and how long if clients wait."""
 _MEASURE_S, _MEASURE_RATIO = 1.0, 10

@@ -166,7 +166,7 @@ def check_program(
     """Judge every flow. A block is judged together with the classify flows of its service, as they make one megaflow.
     Flows that differ only in values are judged once; the evidence is that of the first one."""
     judge_path = _PathJudge(profile, version)
-    judged = [JudgedFlow(flow, None, _role(flow), judge_path(_by_shape((flow,)))) for flow in program.shared]
+    judged = [JudgedFlow(flow, None, _role(flow), judge_path({_shape(flow): flow})) for flow in program.shared]
     for service in program.services:
         judged += _service(service, judge_path)
     return ProgramOffload(tuple(judged), encrypted)
@@ -207,17 +207,14 @@ def _service(service: ServiceProgram, judge_path: _PathJudge) -> Iterator[Judged
     name = service.service.name
     entries = defaultdict[Masked | None, dict[_Shape, Flow]](dict)
     for flow in service.classify:
-        entries[_family(flow)] |= _by_shape((flow,))
-        yield JudgedFlow(flow, name, FlowRole.CLASSIFY, judge_path(_by_shape((flow,))))
+        entry = {_shape(flow): flow}
+        entries[_family(flow)] |= entry
+        yield JudgedFlow(flow, name, FlowRole.CLASSIFY, judge_path(entry))
     for each in service.returns:
-        yield JudgedFlow(each.flow, name, FlowRole.RETURN, judge_path(_by_shape((each.flow,))))
+        yield JudgedFlow(each.flow, name, FlowRole.RETURN, judge_path({_shape(each.flow): each.flow}))
     for block in service.blocks:
-        path = entries[_family(block.flow)] | _by_shape((block.flow,))
+        path = entries[_family(block.flow)] | {_shape(block.flow): block.flow}
         yield JudgedFlow(block.flow, name, FlowRole.BLOCK, judge_path(path))
-
-
-def _by_shape(flows: Iterable[Flow]) -> dict[_Shape, Flow]:
-    return {_shape(flow): flow for flow in flows}
 
 
 def _family(flow: Flow) -> Masked | None:
