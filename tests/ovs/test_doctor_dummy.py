@@ -17,6 +17,7 @@ from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.killed import kill_listener
 from tests.ovs.lab_support import VIP_MAC, balancer, running_lab, service
 from xenoovs.cli.doctor import Question
+from xenoovs.datapath.fact import Unknown
 from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
 from xenoovs.evidence.command_target import THIS_HOST
@@ -28,6 +29,7 @@ from xenoovs.lab.private_ovs import Datapath, start_vswitchd, stop_process
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim, PortRange, Protocol
 from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.host_facts import gather
 from xenoovs.switch.management import ManagementSwitch
 
 
@@ -141,6 +143,18 @@ def test_no_open_vswitch_at_all_is_one_sentence(
     monkeypatch.undo()
     said = xenoovs("doctor", "--db", "tcp:127.0.0.1:9")
     assert (said.status, "cannot reach Open vSwitch at tcp:127.0.0.1:9" in said.err) == (1, True)
+
+
+def test_programs_that_are_missing_make_rows_unknown(
+    bridge: DummyBridge, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for program in ("ovs-vsctl", "ovs-appctl"):
+        (tmp_path / program).symlink_to(shutil.which(program) or "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    facts = gather(Endpoint(bridge.ovs.db, bridge.ovs.directory))
+    assert facts.devices == Unknown("ip is not installed")
+    assert not isinstance(facts.database, Unknown)
+    assert not isinstance(facts.daemon, Unknown)
 
 
 DNS = service(

@@ -178,6 +178,25 @@ def drain_age_s(bridge: DummyBridge) -> float | None:
     return min((each.duration_s for each in seen), default=None)
 
 
+def test_a_drain_at_run_time_keeps_open_connections(
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path, tmp_path: Path
+) -> None:
+    with agent(bridge, config, "--control", tmp_path / "agent.sock"):
+        eventually(lambda: len(bridge.dump_flows()) > 3, "flows at first")
+        client = next(
+            c for c in ("198.51.100.2", "198.51.100.3") if receivers(bridge, tcp_packet(c, 1, "ack")) == [ONE]
+        )
+        control = ("--control", tmp_path / "agent.sock")
+        eventually(lambda: xenoovs("drain", "web", "one", *control).status == 0, "an agent that hears")
+        eventually(lambda: not is_settling(bridge), "new connections that go on")
+        assert drain_age_s(bridge) is not None
+        assert receivers(bridge, tcp_packet(client, 2, "syn")) in ([TWO], [SIX])
+        assert receivers(bridge, tcp_packet(client, 1, "ack")) == [ONE]
+        assert xenoovs("reset", "web", "one", *control).status == 0
+        assert receivers(bridge, tcp_packet(client, 1, "ack")) == [ONE]
+        assert receivers(bridge, tcp_packet(client, 2, "ack")) in ([TWO], [SIX])
+
+
 @pytest.fixture
 def ports(dummy_ovs: DummyOvs) -> Iterator[DummyBridge]:
     """Bridge ovsbr1 with one port more, for the backend two of OWN_PORT."""

@@ -398,6 +398,10 @@ def test_doctor_reads_the_certificates_that_open_vswitch_names(
         files["private_key"].chmod(0o640)
         assert rows()[str(files["private_key"])] == ("wrong", "other users of this host can read it")
         assert rows("--fix", "--yes")[str(files["private_key"])] == key
+        system.vsctl("set", "Open_vSwitch", ".", f"other_config:private_key={keys}/ca.key")
+        assert rows()[f"{keys}/ca.key"] == ("wrong", f"is not the key of {files['certificate']}")
+        system.vsctl("set", "Open_vSwitch", ".", f"other_config:certificate={keys}")
+        assert rows()[str(keys)] == ("wrong", f"{keys} is no file")
     finally:
         for each in files:
             system.vsctl("remove", "Open_vSwitch", ".", "other_config", each)

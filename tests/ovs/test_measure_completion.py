@@ -9,12 +9,13 @@ import pytest
 from tests.ovs.dummy import ofctl
 from tests.ovs.lab_support import fabric_fixture
 from tests.patience import eventually
+from xenoovs.agent.control.client import Client
 from xenoovs.lab.fabric.plan import FabricShape
 from xenoovs.lab.fabric.status import fabric_status
 from xenoovs.lab.host import processes_in
 from xenoovs.lab.lab import FabricLab
 from xenoovs.measure.completion import CompletionCase, Scene, completion_experiment
-from xenoovs.measure.fabric_bed import elephant, open_fabric_bed, prepared
+from xenoovs.measure.fabric_bed import FabricBed, dying_spine, elephant, open_fabric_bed, prepared
 from xenoovs.measure.routing_designs import RoutingDesign, running_design
 
 FLOWS, BYTES = 10, 20_000
@@ -72,6 +73,34 @@ def test_blocks_leave_a_congested_path_and_none_is_lost(lab: FabricLab) -> None:
         assert by_reason["congested"] >= 16
     # Those of Open vSwitch: the agent has ended.
     assert len(processes_in(lab.fabric.namespace("dpua1"))) == 2
+
+
+def test_blocks_leave_a_dead_path(lab: FabricLab) -> None:
+    with open_fabric_bed(lab.name) as bed, prepared(bed, txrehash=False):
+        blocks = [_blocks_without_spine(bed, path) for path in bed.spines]
+    # One spine may carry the answers of all probes: without it nothing is known, and nothing moves.
+    assert sorted(blocks)[:3] == [0, 0, 0]
+    assert sorted(blocks)[3] in (0, 16)
+    assert fabric_status(lab).state == "up"
+
+
+def _blocks_without_spine(bed: FabricBed, path: int) -> int:
+    """Return how many blocks are on the emptiest path when a spine has died: 0, or 16 where no path is heard of."""
+    with running_design(bed, RoutingDesign.BLOCKS) as running, dying_spine(bed, path) as die:
+        agent, silent_since = Client(bed.agent_socket(bed.senders[0])), [0]
+        die()
+
+        def has_reacted() -> bool:
+            (remote,) = agent.ask("paths")["remotes"]
+            if not remote["is_unknown"]:
+                silent_since[0] = remote["rounds"]
+            is_silent: bool = remote["rounds"] > silent_since[0] + 100
+            return is_silent or not min(path["blocks"] for path in remote["paths"])
+
+        eventually(has_reacted, "a path has no block, or no path answers")
+        least = running.values(0.0)["least_blocks"]
+        assert isinstance(least, int)
+        return least
 
 
 def test_a_dead_spine_forwards_again_afterwards(lab: FabricLab) -> None:

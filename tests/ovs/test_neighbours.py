@@ -11,10 +11,12 @@ from tests.command_line import CommandLine, running
 from tests.ovs.dummy import DummyBridge
 from tests.patience import PATIENCE_S, eventually
 from tests.probe_support import FAR_MAC, inside_ip, two_namespaces
-from xenoovs.agent.neighbour import Neighbours
+from xenoovs.agent.neighbour import Neighbours, resolve_now
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
+from xenoovs.model.balancer import Balancer
 from xenoovs.model.load import parse_config
+from xenoovs.model.next_hop import mac_of
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
 
@@ -39,10 +41,20 @@ def namespaces() -> Iterator[tuple[str, str]]:
         yield both
 
 
+def balancer(near: str, address: str = "192.0.2.2") -> Balancer:
+    return parse_config(CONFIG.format(near=near, address=address), file="c.yaml")
+
+
+@pytest.mark.parametrize("address", ["192.0.2.2", "2001:db8::2"])
+def test_found_by_either_family(namespaces: tuple[str, str], address: str) -> None:
+    found = resolve_now(balancer(namespaces[0], address), timeout_s=PATIENCE_S)
+    first, _ = found.services[0].backends
+    assert str(mac_of(first.next_hop)) == FAR_MAC
+
+
 def test_a_new_mac_takes_the_blocks_of_the_old_one(namespaces: tuple[str, str], bridge: DummyBridge) -> None:
     near, far = namespaces
-    config = parse_config(CONFIG.format(near=near, address="192.0.2.2"), file="c.yaml")
-    neighbours = Neighbours()
+    config, neighbours = balancer(near), Neighbours()
     switch = ManagementSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory))
     engine = Engine(switch, resolve=neighbours.resolve)
     neighbours.settle(config, timeout_s=PATIENCE_S)
@@ -63,12 +75,11 @@ def test_a_new_mac_takes_the_blocks_of_the_old_one(namespaces: tuple[str, str], 
     assert done.difference.flow_mods == "".join(before).count(FAR_MAC)
 
 
-@pytest.mark.parametrize("address", ["192.0.2.2", "2001:db8::2"])
 def test_apply_without_an_agent(
-    namespaces: tuple[str, str], bridge: DummyBridge, tmp_path: Path, xenoovs: CommandLine, address: str
+    namespaces: tuple[str, str], bridge: DummyBridge, tmp_path: Path, xenoovs: CommandLine
 ) -> None:
     file = tmp_path / "c.yaml"
-    file.write_text(CONFIG.format(near=namespaces[0], address=address))
+    file.write_text(CONFIG.format(near=namespaces[0], address="192.0.2.2"))
     assert xenoovs("apply", file, "--db", bridge.ovs.db, "--yes").status == 0
     assert FAR_MAC in "".join(bridge.dump_flows(version="OpenFlow14"))
     file.write_text(CONFIG.format(near=namespaces[0], address="192.0.2.50"))

@@ -261,6 +261,20 @@ def test_a_request_that_cannot_be_saved_is_refused_and_changes_nothing(scene: Sc
         assert seen(client).overrides == ()
 
 
+def test_a_failed_save_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = RuntimeFile(tmp_path / "br.json")
+    file.save(SAVED)
+
+    def full(_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        file.save(Runtime(is_paused=True))
+    assert file.load() == SAVED
+    assert [path.name for path in tmp_path.iterdir()] == ["br.json"]
+
+
 def test_a_slow_disk_delays_the_answer_alone(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, written, fsync = Event(), Event(), os.fsync
 
@@ -349,6 +363,14 @@ def test_a_service_that_is_removed_is_logged_with_its_name(scene: Scene, caplog:
         eventually(lambda: agent.state.round.rounds == 2, "a round without the config")
     (removed,) = [vars(record)["facts"] for record in caplog.records if record.message == "service removed"]
     assert removed["service"] == "web"
+
+
+def test_a_comment_is_accepted_without_a_change(scene: Scene) -> None:
+    with scene.agent() as (agent, _):
+        digest = agent.config.digest
+        scene.config.write_text(f"# by hand\n{SMALL_CONFIG}")
+        eventually(lambda: agent.config.digest != digest, "the new text is read")
+        assert (agent.state.round.rounds, len(scene.switch.applied)) == (1, 1)
 
 
 def test_a_generation_of_a_fleet_that_changes_nothing_here_has_no_round(
