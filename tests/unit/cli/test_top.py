@@ -38,13 +38,13 @@ def after(view: View, keys: Sequence[str]) -> tuple[View, Order | Quit | None]:
     return view, wanted
 
 
-def told(view: View, keys: str) -> str:
+def after_keys(view: View, keys: str) -> str:
     found, wanted = after(view, keys.split())
     return f"{keys.strip()}: {found}{f', wanted: {wanted}' if wanted else ''}"
 
 
 def test_keys(*, update_golden: bool) -> None:
-    shown = {title: "\n".join(told(view, keys) for keys in pressed) for title, (view, pressed) in PRESSED.items()}
+    shown = {title: "\n".join(after_keys(view, keys) for keys in pressed) for title, (view, pressed) in PRESSED.items()}
     assert_recorded("top/keys.txt", shown, update=update_golden)
 
 

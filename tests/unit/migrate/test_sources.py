@@ -1,4 +1,4 @@
-"""Configs of other load balancers, flows and tables: what each comes to, or why it is refused (golden/imported)."""
+"""Configs of other load balancers, flows and tables: what each comes to, or why it is refused (golden/import_cases)."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def imported(source: Source, text: str) -> str:
 )
 def test_what_a_source_comes_to(source: Source, texts: dict[str, str], *, update_golden: bool) -> None:
     shown = {title: imported(source, text) for title, text in texts.items()}
-    assert_recorded(f"imported/{source.value}.txt", shown, update=update_golden)
+    assert_recorded(f"import_cases/{source.value}.txt", shown, update=update_golden)
 
 
 def test_quotes_escapes_and_comments() -> None:
