@@ -40,6 +40,8 @@ def test_a_plan_an_apply_and_then_nothing_to_do(
     said = on_bridge("plan", config)
     assert (said.status, said.err) == (2, "")
     as_recorded("plan-empty-bridge", said.out)
+    asked = on_bridge("apply", config)
+    assert (asked.status, "--yes" in asked.err) == (64, True)
     assert bridge.dump_flows() == []
     first = on_bridge("apply", config, "--yes")
     assert first.status == 0
@@ -99,6 +101,27 @@ def test_removed_services_are_red_on_a_terminal_alone(on_bridge: Command, bridge
         assert process.wait(PATIENCE_S) == 2
         assert (b"\x1b[31m1 service removed" in shown) is (not no_color)
         assert (b"\x1b" in shown) is (not no_color)
+
+
+def test_a_user_who_declines_changes_nothing(bridge: DummyBridge, config: Path) -> None:
+    ours, theirs = os.openpty()
+    os.write(ours, b"n\n")
+    argv = [str(XENOOVS), "apply", str(config), "--db", bridge.ovs.db]
+    said = subprocess.run(argv, stdin=theirs, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    os.close(ours)
+    os.close(theirs)
+    assert (said.returncode, said.stderr.splitlines()[-1].endswith("error: declined")) == (1, True)
+    assert bridge.dump_flows() == []
+
+
+def test_a_missing_bridge_is_named_with_a_command_for_this_open_vswitch(
+    xenoovs: CommandLine, on_bridge: Command, bridge: DummyBridge, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.write_text(SMALL_CONFIG.replace("ovsbr1", "ovsbr9"))
+    command = f"create it with `ovs-vsctl --db={bridge.ovs.db} add-br ovsbr9`"
+    monkeypatch.setenv("OVS_RUNDIR", str(bridge.ovs.directory))
+    for said in (on_bridge("apply", config, "--yes"), xenoovs("plan", config)):
+        assert (said.status, command in said.err) == (1, True)
 
 
 def test_flows_of_others_survive_apply_and_remove(on_bridge: Command, bridge: DummyBridge, config: Path) -> None:

@@ -170,21 +170,3 @@ def test_a_bridge_that_others_control_is_left_to_them(
     alone = xenoovs("controller", two, "--attach", "--db", first.ovs.db)
     assert (alone.status, reason in alone.err) == (1, True)
     assert second.ovs.vsctl("get-controller", "ovsbr2") == "tcp:127.0.0.1:1"
-
-
-_ID = "00000000000000aa"
-
-
-def test_two_configs_of_one_bridge_do_not_start(tmp_path: Path, xenoovs: CommandLine) -> None:
-    """One name, one name and one datapath id, or one id."""
-    for mine, other in (
-        ("bridge: ovsbr1", "bridge: ovsbr1"),
-        (f'bridge: ovsbr1, datapath_id: "{_ID}"', "bridge: ovsbr1"),
-        (f'bridge: ovsbr1, datapath_id: "{_ID}"', f'bridge: ovsbr2, datapath_id: "{_ID}"'),
-    ):
-        texts = (SMALL_CONFIG.replace("bridge: ovsbr1", text) for text in (mine, other))
-        files = [_config(tmp_path, name, text) for name, text in zip("ab", texts, strict=True)]
-        said = xenoovs("controller", *files, "--db", f"unix:{tmp_path}/nosuch")
-        assert said.status == 1
-        assert "a.yaml and " in said.err
-        assert "b.yaml are both for bridge ovsbr" in said.err

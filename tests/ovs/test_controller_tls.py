@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.command_line import CommandLine
 from tests.ovs.certificates import certificates
 from tests.ovs.dummy import DummyOvs
 from tests.ovs.scripted_switch import HELLO, peer, read_to_end
@@ -96,25 +95,3 @@ def test_a_peer_without_tls_or_without_certificate(record: Record, server: Serve
     reasons = [str(facts["reason"]) for event, facts in record.events if "refused" in event]
     assert [reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST") for reason in reasons] == [True, False]
     assert reasons[1] == "PEER_DID_NOT_RETURN_A_CERTIFICATE"
-
-
-_TLS = ["--tls-key", "k", "--tls-cert", "c", "--tls-ca", "a"]
-
-
-@pytest.mark.parametrize(
-    ("options", "status", "told"),
-    [
-        (["--listen", "0.0.0.0:0"], 64, "give --tls-key, --tls-cert and --tls-ca"),
-        (["--listen", "[::]:0"], 64, "give --tls-key, --tls-cert and --tls-ca"),
-        (["--listen", "127.0.0.1:0", "--tls-ca", "a"], 64, "TLS needs all of"),
-        (["--listen", "127.0.0.1:0", *_TLS], 1, "c with the key k for TLS: No such file"),
-        (_TLS, 64, "--tls-ca is for --listen ADDRESS:PORT"),
-        (["--listen", "punix:/run/controller"], 64, "Open vSwitch connects only to sockets in its run directory"),
-    ],
-)
-def test_beyond_this_host_tls_is_required_and_on_it_a_socket_beside_those_of_open_vswitch(
-    capsys: pytest.CaptureFixture[str], config: Path, options: list[str], status: int, told: str
-) -> None:
-    # A place of its own: an agent locks its bridge, and others of this name are at work.
-    said = CommandLine(capsys)("controller", config, "--db", f"unix:{config.parent}/db.sock", *options)
-    assert (said.status, told in said.err) == (status, True), said.err

@@ -132,19 +132,6 @@ def test_a_dead_ovs_vswitchd(xenoovs: CommandLine, own_ovs: DummyOvs, config: Pa
     assert rows["Open vSwitch runs", None]["fix"].startswith("# start the ovs-vswitchd of ")
 
 
-def test_no_open_vswitch_at_all_is_one_sentence(
-    xenoovs: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    said = xenoovs("doctor", "--db", f"unix:{tmp_path}/db.sock")
-    assert (said.status, said.out) == (1, "")
-    assert said.err.startswith("error: there is no Open vSwitch on this host")
-    assert said.err.count("\n") == 1
-    monkeypatch.undo()
-    said = xenoovs("doctor", "--db", "tcp:127.0.0.1:9")
-    assert (said.status, "cannot reach Open vSwitch at tcp:127.0.0.1:9" in said.err) == (1, True)
-
-
 def test_programs_that_are_missing_make_rows_unknown(
     bridge: DummyBridge, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

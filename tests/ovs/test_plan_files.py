@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, Command, CommandLine
+from tests.command_line import SMALL_CONFIG, Command
 from tests.ovs.dummy import DummyBridge
 from xenoovs.evidence import record as recorded
 
@@ -48,11 +49,15 @@ def refused(on_bridge: Command, bridge: DummyBridge, planned: Path) -> Refused:
 
 def test_it_is_applied_without_a_question(on_bridge: Command, bridge: DummyBridge, config: Path, planned: Path) -> None:
     """Also if the config, or flows of others, have changed since: a saved plan is never planned again."""
+    shown = replace(on_bridge("plan", config), status=0)
     wanted = {flow["after"] for flow in json.loads(on_bridge("plan", config, "-o", "json").out)["changed"]}
     config.write_text("something else")
     assert stat.S_IMODE(planned.stat().st_mode) == 0o600
     assert [path.name for path in planned.parent.iterdir() if path.name.startswith(".")] == []
     bridge.add_flows("cookie=0x5,table=0,priority=5000,arp actions=NORMAL\n")
+    before = bridge.dump_flows()
+    assert on_bridge("apply", planned, "--dry-run") == shown
+    assert bridge.dump_flows() == before
     said = on_bridge("apply", planned)
     assert (said.status, said.err) == (0, "")
     assert wanted <= {*bridge.dump_flows()}
@@ -65,14 +70,6 @@ def test_a_plan_without_changes_is_one_too(on_bridge: Command, config: Path, pla
     assert on_bridge("plan", config, "--out", planned).status == 0
     said = on_bridge("apply", planned)
     assert (said.status, said.out) == (0, "ovsbr1: nothing to do, 8 flows as they should be\n")
-
-
-def test_a_dry_run_shows_it(on_bridge: Command, bridge: DummyBridge, config: Path, planned: Path) -> None:
-    shown = on_bridge("plan", config).out
-    before = bridge.dump_flows()
-    said = on_bridge("apply", planned, "--dry-run")
-    assert (said.status, said.out) == (0, shown)
-    assert bridge.dump_flows() == before
 
 
 def test_applied_a_second_time_it_is_stale(
@@ -138,12 +135,6 @@ def test_an_edited_file_is_refused_with_line_and_column(
         assert message.startswith(f"error: {planned}:")
 
 
-def test_what_a_plan_has_decided_is_no_option(on_bridge: Command, planned: Path) -> None:
-    for option in ("--rebalance", "--partial", "--no-drain"):
-        said = on_bridge("apply", planned, option)
-        assert (said.status, "belong to `xenoovs plan --out`" in said.err) == (64, True)
-
-
 def test_what_cannot_be_written_is_named(on_bridge: Command, config: Path, tmp_path: Path) -> None:
     said = on_bridge("plan", config, "--out", tmp_path / "no" / "such")
     assert said.status == 1
@@ -152,13 +143,6 @@ def test_what_cannot_be_written_is_named(on_bridge: Command, config: Path, tmp_p
     assert said.status == 64
     assert "/dev/null is no regular file" in said.err
     assert Path("/dev/null").is_char_device()
-
-
-def test_a_plan_in_place_of_a_config_is_named(xenoovs: CommandLine, on_bridge: Command, planned: Path) -> None:
-    for word in ("plan", "validate", "status", "decision"):
-        said = xenoovs(word, planned) if word == "validate" else on_bridge(word, planned)
-        assert said.status == 64
-        assert f"{planned} is a saved plan, no config: `xenoovs apply {planned}` makes its change" in said.err
 
 
 def test_a_plan_that_was_rebalanced_is_applied_so(on_bridge: Command, config: Path, planned: Path) -> None:

@@ -33,11 +33,23 @@ from xenoovs.terminal.defaults import CHANGING
 from xenoovs.terminal.output import echo, echo_over, filtered, print_table, print_text
 
 
-def test_a_closed_standard_output_is_an_error_without_a_traceback() -> None:
-    """The number of a stream that the shell has closed would be that of the next file or socket."""
-    argv = f"{sys.executable} -m xenoovs --help >&-"
-    done = subprocess.run(["sh", "-c", argv], stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "error: output: Bad file descriptor\n")
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        # The number of a stream that the shell has closed would be that of the next file or socket.
+        (">&-", "error: output: Bad file descriptor\n"),
+        (">/dev/full", "error: output: No space left on device\n"),
+        # A reader that has enough.
+        (">&$0", ""),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_an_error_without_a_traceback(where: str, told: str) -> None:
+    reader, broken = os.pipe()
+    os.close(reader)
+    argv = ["bash", "-c", f"{sys.executable} -m xenoovs --help {where}", str(broken)]
+    done = subprocess.run(argv, stderr=subprocess.PIPE, text=True, check=False, pass_fds=[broken])
+    os.close(broken)
+    assert (done.returncode, done.stderr) == (1, told)
 
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "verify"
