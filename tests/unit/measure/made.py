@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from xenoovs.measure.bed_paths import PathDirection, path_points
+from xenoovs.measure.completion import CompletionCase, Scene, points_of
+from xenoovs.measure.routing_designs import RoutingDesign
 from xenoovs.measure.samples import BedKind, Plain, Point, RecordedRun, Run, Sample, Value, new_run
 
 AT = "2026-01-01T00:00:00.000Z"
@@ -144,3 +146,30 @@ def paths_run(alone: Mapping[str, float], together: float = 2.0, *, sent: float 
 
     points = path_points([*alone], tuple(PathDirection))
     return recorded("paths", points, values, repeats=repeats)
+
+
+ELEPHANT = Scene(CompletionCase.ELEPHANT, 10, 50_000, 1.2)
+DEAD = Scene(CompletionCase.DEAD, 10, 1_000_000, 0.0)
+TIMES_S = {"ecmp": (0.6, 1.0, 0.8), "doca-ar": (0.12, 0.16, 0.14), "blocks": (0.1, 0.2, 0.12)}
+
+
+def completion_run() -> RecordedRun:
+    """Return a run of `measure completion` with one scene, and its undisturbed time."""
+
+    def values(point: Point, repeat: int) -> Values:
+        if point["case"] == "alone":
+            return {"completion_s": 0.1, "flow_s": [0.1] * 10, "completed": 10, "flows": 10}
+        design = str(point["design"])
+        more: dict[str, Value] = {"moves": 16, "emptied_s": 0.3} if design == "blocks" else {}
+        return {"completion_s": TIMES_S[design][repeat], "completed": 9, "flows": 10, **more}
+
+    return recorded("completion", points_of((ELEPHANT,), tuple(RoutingDesign)), values, repeats=3)
+
+
+def completed_run(*completed: int) -> RecordedRun:
+    """Return a run of one point in which so many of ten flows had ended before the time limit of 30 seconds."""
+
+    def values(_point: Point, repeat: int) -> Values:
+        return {"completion_s": 30.0 if completed[repeat] < 10 else 1.0, "completed": completed[repeat], "flows": 10}
+
+    return recorded("completion", [DEAD.point(RoutingDesign.ECMP)], values, repeats=len(completed))

@@ -17,8 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.command_line import CommandLine
-from tests.unit.measure.made import designs_run, latency_run, loss_run, paths_run, rate_run, suspecting, write
-from tests.unit.measure.test_completion import completion_run
+from tests.unit.measure.made import (
+    completion_run,
+    designs_run,
+    latency_run,
+    loss_run,
+    paths_run,
+    rate_run,
+    suspecting,
+    write,
+)
 from xenoovs.errors import FileUnusable, MeasureError, XenoovsError
 from xenoovs.measure.charts import chart_of
 from xenoovs.measure.pictures import svg_of
