@@ -17,30 +17,6 @@ from xenoovs.measure.designs import way_of
 from xenoovs.model.load import parse_config
 from xenoovs.model.templates import read_template
 
-PATHS = """\
-version: 1
-unit: Mpps
-resources:
-  - {name: nic-cores, capacity: 100}
-  - {name: pcie-switch, capacity: 60, duplex: true}
-  - {name: arm-cores, capacity: 8}
-paths:
-  - name: wire-to-host
-    backend: fips2
-    kind: host
-    latency_us: 9
-    uses: [{resource: nic-cores}, {resource: pcie-switch, direction: in}]
-  - {name: wire-to-wire, backend: fips3, kind: wire, capacity: 80, latency_us: 5, uses: [{resource: nic-cores}]}
-  - {name: software, backend: fips4, kind: software, latency_us: 60, cpu: 1, uses: [{resource: arm-cores}]}
-"""
-
-
-@pytest.fixture
-def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    Path("dpu.yaml").write_text(PATHS)
-    return Path("dpu.yaml")
-
 
 def _faked(monkeypatch: pytest.MonkeyPatch, *devices: Device) -> None:
     """Let the host have one bridge with these devices as ports."""

@@ -11,6 +11,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
+from tests.judged import assert_recorded
 from xenoovs.errors import MeasureError
 from xenoovs.measure.counters import (
     CountedFrames,
@@ -45,31 +46,26 @@ def counted(**seen: tuple[int, int]) -> CountedFrames:
     return counted_frames(counts(**BEFORE), counts(**{**AFTER, **seen}), backends=("a", "b"))
 
 
-def test_loss_is_what_was_sent_and_reached_no_backend() -> None:
-    found = counted()
-    assert (found.sent, found.switched, found.received) == (1000, 1000, 900)
-    assert found.received_by_backend == {"a": 600, "b": 300}
-    assert found.loss_share == pytest.approx(0.1)
-    # A few frames of another kind are no reason.
-    assert found.suspect == counted(dpu=(1105, 0), b=(419, 0)).suspect == ()
+FRAMES = CountedFrames(1000, {"a": 900}, 1000, ())
+COUNTED: dict[str, CountedFrames] = {
+    "loss is what was sent and reached no backend": counted(),
+    "a few frames of another kind are no reason": counted(dpu=(1105, 0), b=(419, 0)),
+    "the counter of the generator went back": counted(generator=(0, 50)),
+    "that of a backend went back": counted(b=(0, 0)),
+    "backends received more than was sent": counted(a=(1505, 0), b=(7, 0)),
+    "the switch received more than was sent": counted(dpu=(2100, 0)),
+}
+DOUBTS: dict[str, list[str]] = {
+    "flows that matched what was sent": [*SwitchedFrames(1000, 1000, 0).doubts(FRAMES)],
+    "flows that matched less than backends received": [*SwitchedFrames(500, 500, 0).doubts(FRAMES)],
+    "flows that matched more than was sent": [*SwitchedFrames(1500, 1500, 0).doubts(FRAMES)],
+}
 
 
-@pytest.mark.parametrize(
-    ("seen", "reason"),
-    [
-        ({"generator": (0, 50)}, "the tx counter of generator went back from 100 to 50: it wrapped, or was reset"),
-        ({"b": (0, 0)}, "the rx counter of b went back from 7 to 0: it wrapped, or was reset"),
-        (
-            {"a": (1505, 0), "b": (7, 0)},
-            "the backends received 1500 frames and the generator sent 1000: other traffic reaches them",
-        ),
-        ({"dpu": (2100, 0)}, "the switch received 2000 frames and the generator sent 1000: others send to it too"),
-    ],
-)
-def test_counters_that_cannot_be_right_make_a_sample_suspect(seen: dict[str, tuple[int, int]], reason: str) -> None:
-    found = counted(**seen)
-    assert found.suspect == (reason,)
-    assert found.loss_share >= 0
+def test_counters_that_cannot_be_right_make_a_sample_suspect(*, update_golden: bool) -> None:
+    shown = {title: f"{found}\nloss {found.loss_share:g}" for title, found in COUNTED.items()}
+    shown |= {title: "\n".join(reasons) for title, reasons in DOUBTS.items()}
+    assert_recorded("measure/counters.txt", shown, update=update_golden)
 
 
 def test_counters_at_the_wire_are_preferred() -> None:
@@ -79,11 +75,6 @@ def test_counters_at_the_wire_are_preferred() -> None:
         "generator": InterfaceCounts(10, 20, is_physical=False),
         "a b": InterfaceCounts(11, 22, is_physical=True),
     }
-
-
-def test_an_interface_without_counters_is_named() -> None:
-    with pytest.raises(MeasureError, match="the interface of b shows no rx_packets"):
-        parse_counts(f"== a\n{STATISTICS}== b\n")
 
 
 TEXT = """\
@@ -100,10 +91,19 @@ def test_packets_of_flows_of_megaflows_and_of_the_nic_are_read() -> None:
     assert (found.matched, sum(found.megaflows.values()), sum(found.offloaded.values())) == (32778, 32778, 20000)
 
 
-@pytest.mark.parametrize("text", ["", "OFPST_AGGREGATE reply (OF1.4) (xid=0x2): flow_count=1\n", "Killed\n"])
-def test_an_answer_without_counters_is_an_error(text: str) -> None:
-    with pytest.raises(MeasureError, match="dump-aggregate printed no counters"):
-        parse_switch_counts(text)
+@pytest.mark.parametrize(
+    ("parse", "text", "message"),
+    [
+        (parse_counts, f"== a\n{STATISTICS}== b\n", "the interface of b shows no rx_packets"),
+        *(
+            (parse_switch_counts, text, "dump-aggregate printed no counters")
+            for text in ("", "OFPST_AGGREGATE reply (OF1.4) (xid=0x2): flow_count=1\n", "Killed\n")
+        ),
+    ],
+)
+def test_an_answer_without_counters_is_an_error(parse: Callable[[str], object], text: str, message: str) -> None:
+    with pytest.raises(MeasureError, match=message):
+        parse(text)
 
 
 def test_a_recreated_megaflow_counts_from_zero() -> None:
@@ -111,28 +111,6 @@ def test_a_recreated_megaflow_counts_from_zero() -> None:
     after = SwitchCounts(160, {"a": 20, "b": 50, "c": 5}, {"a": 20})
     assert switched_frames(before, after) == SwitchedFrames(60, 65, 20)
     assert switched_frames(after, before).matched == 0
-
-
-@pytest.mark.parametrize(
-    ("matched", "received", "reason"),
-    [
-        (1000, 900, ""),
-        (1000, 1000, ""),
-        (
-            500,
-            900,
-            "the backends received 900 frames, and the flows of the service matched 500: others come another way",
-        ),
-        (
-            1500,
-            900,
-            "the flows of the service matched 1500 packets, and the generator sent 1000: others send too",
-        ),
-    ],
-)
-def test_counters_that_disagree_make_a_sample_suspect(matched: int, received: int, reason: str) -> None:
-    frames = CountedFrames(1000, {"a": received}, 1000, ())
-    assert [*SwitchedFrames(matched, matched, 0).doubts(frames)] == ([reason] if reason else [])
 
 
 TEXT_SWITCH_LOAD = """\
@@ -291,39 +269,13 @@ MEASURED = {
     "around the margin": latency("50/50", 0, *[20] * 5) + latency("50/50", 0.9, 20, 23, 21, 24, 22),
     "no idle point": latency("50/50", 0.9, *[20] * 5),
 }
-# Of ten million frames without loss the bound is that of the rule of three.
-JUDGED = """\
-no loss: confirmed: none of 10M frames was lost below line rate; with 95% confidence the loss share is below 3e-07.
-loss in each repeat: refuted: 10% of the frames were lost (10% to 10% with 95% confidence) at 100kpps of 64 bytes \
-below line rate.
-loss in one repeat: undecided: 3 of 10M frames were lost, in 1 of 10 samples; at each load, other repeats lost none.
-loss above line rate: confirmed: none of 5M frames was lost below line rate; with 95% confidence the loss share is \
-below 6e-07.
-loss just below line rate: refuted: <0.01% of the frames were lost (<0.01% to <0.01% with 95% confidence) at 1.47Mpps \
-of 64 bytes below line rate.
-a suspect sample: confirmed: none of 5M frames was lost below line rate; with 95% confidence the loss share is below \
-6e-07.
-too few others: undecided: a point has 4 repeats that can be trusted, and a verdict needs 5.
-line rate: confirmed: at least 99% of line rate passed with each of 2 sizes.
-a size below line rate: refuted: with 64 bytes 893kpps passed without loss (893k to 893kpps with 95% confidence), \
-60% of line rate.
-a slow generator: undecided: with 64 bytes the generator sent no more than 446kpps, 30% of line rate, and all of it \
-passed.
-around line rate: undecided: the interval of a size holds line rate and less.
-equal medians: confirmed: the median changes by at most 10%; the most is +5.0% (-4.8% to +5.0% with 95% confidence) \
-at split 50/50, 90% of the throughput as base load.
-one split changes: refuted: the median changes by +42.9% (+42.9% to +42.9% with 95% confidence) at split 0/100, 90% \
-of the throughput as base load.
-around the margin: undecided: the median changes by +10.0% (+0.0% to +20.0% with 95% confidence) at split 50/50, 90% \
-of the throughput as base load; more repeats would decide.
-no idle point: undecided: no split has samples both with and without base load.
-"""
 
 
-def test_claims_are_judged_with_a_reason() -> None:
+def test_claims_are_judged_with_a_reason(*, update_golden: bool) -> None:
+    """Of ten million frames without loss the bound is that of the rule of three."""
     found = {name: judge(measured[0].experiment, measured, link_bps=LINK) for name, measured in MEASURED.items()}
-    said = (f"{name}: {one.outcome.value}: {one.reason}\n" for name, one in found.items() if one is not None)
-    assert "".join(said) == JUDGED
+    said = {name: f"{one.outcome.value}: {one.reason}" for name, one in found.items() if one is not None}
+    assert_recorded("measure/verdicts.txt", said, update=update_golden)
 
 
 @pytest.mark.parametrize("experiment", ["echo", "designs", "paths"])
