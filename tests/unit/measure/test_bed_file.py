@@ -54,7 +54,9 @@ def test_a_bed_file_is_read(parsed: Parse) -> None:
     assert bed.document["backends.fips2"] == {"host": "ssh://root@fips2", "interfaces": ["ens1f0"]}
     by_pktgen = parsed(GOOD.replace(SENDS, SENDS.replace("}", ", driver: pktgen}")))
     assert (by_pktgen.generator.driver, bed.generator.driver) == ("pktgen", "tcpreplay")
-    assert by_pktgen.document["generator"] == {**bed.document["generator"], "driver": "pktgen"}
+    sends = {"host": "ssh://root@fips4", "interfaces": ["ens1f0"]}
+    assert bed.document["generator"] == sends
+    assert by_pktgen.document["generator"] == {**sends, "driver": "pktgen"}
 
 
 SENDS, RECEIVES = "interface: ens1f0}\nclient", "interface: ens1f0}\n  fips3"
