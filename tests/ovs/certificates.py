@@ -7,6 +7,7 @@ from pathlib import Path
 
 import trustme
 
+from xenoovs.lab.private_ovs import PrivateOvs
 from xenoovs.switch.certificates import Certificates
 
 
@@ -20,3 +21,8 @@ def certificates(
     issued.cert_chain_pems[0].write_to_path(certificate)
     authority.cert_pem.write_to_path(root)
     return Certificates(key, certificate, root)
+
+
+def give_to_switch(ovs: PrivateOvs, own: Certificates) -> None:
+    """Let an Open vSwitch show these to its controllers."""
+    ovs.vsctl("set-ssl", str(own.key), str(own.certificate), str(own.authority))

@@ -28,8 +28,8 @@ _DOWN, _LIVE = 1, 4
 ADD = Bundle((FlowMod(Command.ADD, parse_flow("cookie=0x786f000000000001, priority=7 actions=output:p1")),))
 """One flow, which a switch with p1 takes."""
 
-Answer = Callable[[bytes], bytes | None]
-"""Takes a message of the controller; None: as a good switch would answer, empty: not at all."""
+Answer = Callable[["ScriptedSwitch", bytes], bytes | None]
+"""Takes a connection and a message that it got; None: as a good switch would answer, empty: not at all."""
 
 
 def message(kind: int, body: bytes = b"", *, xid: int = 0) -> bytes:
@@ -95,7 +95,7 @@ class ScriptedSwitch:
             while data := self._sock.recv(1 << 16):
                 for request in frames.feed(data):
                     self.heard.append(request[1])
-                    answer = self._answer(request)
+                    answer = self._answer(self, request)
                     self._sock.sendall(good_answer(request) if answer is None else answer)
 
 
@@ -145,7 +145,7 @@ def read_to_end(sock: socket.socket) -> bytes:
 
 @contextmanager
 def scripted_management(
-    directory: Path, *, answer: Answer = lambda _request: None, hello: bytes = HELLO
+    directory: Path, *, answer: Answer = lambda _switch, _request: None, hello: bytes = HELLO
 ) -> Iterator[list[ScriptedSwitch]]:
     """One that listens at a management socket for the time of a `with`: its connections so far."""
     made: list[ScriptedSwitch] = []
@@ -177,7 +177,7 @@ def scripted_management(
 def scripted_switch(
     server: Server,
     *,
-    answer: Answer = lambda _request: None,
+    answer: Answer = lambda _switch, _request: None,
     datapath_id: int = 0xAABBCCDDEEFF,
     name: str = "ovsbr1",
     is_wanted: bool = True,

@@ -10,7 +10,15 @@ import pytest
 
 from tests.command_line import CommandResult, finish, running, start
 from tests.ovs.dummy import DummyBridge
-from tests.ovs.scripted_switch import AGGREGATE, MULTIPART_REQUEST, message, part_of, scripted_switch, xid_of
+from tests.ovs.scripted_switch import (
+    AGGREGATE,
+    MULTIPART_REQUEST,
+    ScriptedSwitch,
+    message,
+    part_of,
+    scripted_switch,
+    xid_of,
+)
 from tests.ovs.ways import Record, connect, live_switch, running_server
 from tests.patience import eventually
 from xenoovs.controller import mastership
@@ -105,10 +113,10 @@ def test_a_master_that_hangs_loses_its_place_and_cannot_change_anything(
 def test_a_role_that_is_answered_with_noise_ends_the_connection_and_nothing_else() -> None:
     """Found when the thread that keeps the role had died of it, and nobody was ever master again."""
 
-    def noise(request: bytes) -> bytes | None:
+    def noise(_switch: ScriptedSwitch, request: bytes) -> bytes | None:
         return message(_ROLE_REPLY, b"\xff", xid=xid_of(request)) if request[1] == _ROLE_REQUEST else None
 
-    def good(request: bytes) -> bytes | None:
+    def good(_switch: ScriptedSwitch, request: bytes) -> bytes | None:
         return message(_ROLE_REPLY, request[8:], xid=xid_of(request)) if request[1] == _ROLE_REQUEST else None
 
     record = Record()
@@ -193,7 +201,7 @@ def test_a_standby_refuses_requests_and_takes_over_with_what_operators_have_set(
 def test_a_bridge_that_hangs_costs_no_other_its_master(bridge: DummyBridge) -> None:
     """Each has a keeper of its own: while one waits for an answer that never comes, the other becomes master."""
 
-    def answer(request: bytes) -> bytes | None:
+    def answer(_switch: ScriptedSwitch, request: bytes) -> bytes | None:
         is_first_question = request[1] == MULTIPART_REQUEST and part_of(request) == AGGREGATE
         return None if is_first_question else b""
 

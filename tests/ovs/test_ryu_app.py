@@ -21,7 +21,7 @@ import pytest
 import trustme
 
 from tests.command_line import SMALL_CONFIG, finish, start
-from tests.ovs.certificates import certificates
+from tests.ovs.certificates import certificates, give_to_switch
 from tests.ovs.dummy import DummyBridge, DummyOvs, udp_packet
 from tests.ovs.ways import free_port
 from tests.patience import PATIENCE_S, eventually
@@ -237,7 +237,7 @@ def test_bridges_of_both_kinds_connect_at_once_and_again(
     ours, theirs = several
     authority = trustme.CA()
     tls, switch = (certificates(authority, tmp_path, name) for name in ("controller", "switch"))
-    ours.ovs.vsctl("set-ssl", str(switch.key), str(switch.certificate), str(switch.authority))
+    give_to_switch(ours.ovs, switch)
     number = datapath_of(theirs)
     with launched(several, tmp_path, tls=tls if is_tls else None) as launcher:
         for times in range(1, 4):

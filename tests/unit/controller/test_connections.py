@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -57,6 +58,17 @@ def test_a_bridge_that_never_connected_gets_the_command_to_connect_it(hint: Conn
     with pytest.raises(SwitchUnreachable) as caught:
         ExpectedBridge("ovsbr1", hint=hint).connected()
     assert caught.value.reason == f"it has not connected; to connect it {advice}"
+
+
+def test_bug_the_error_for_a_lost_bridge_named_the_command_that_connects_it() -> None:
+    place = ExpectedBridge("ovsbr1", hint=ConnectHint(_TARGET))
+    connection: Any = SimpleNamespace()
+    place.begin(connection)
+    place.end(connection, "the switch closed the connection")
+    lost = r"its connection was lost at 20\d\d-.*T\S* \(the switch closed the connection\); it reconnects by itself"
+    with pytest.raises(SwitchUnreachable) as caught:
+        place.connected()
+    assert re.fullmatch(lost, caught.value.reason)
 
 
 @pytest.mark.parametrize(
