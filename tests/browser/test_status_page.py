@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -14,11 +15,15 @@ import pytest
 from aiohttp import web
 
 from tests.browser.chromium import CONTRASTS, Tab
-from tests.snapshots import NOW_S, blocks_of, lazy_snapshot, remote, snapshot
+from tests.snapshots import NOW_S, blocks, remote, snapshot
 from tests.snapshots import web as web_service
 from xenoovs.agent.web.page import agent_json, mount_page
+from xenoovs.datapath.megaflow import Verdict
 from xenoovs.display import duration, percent, quantity
 from xenoovs.show.snapshot import BackendState, Event, LazySnapshot, Override
+
+BLOCKS = blocks("0000000011110033", "hhhhhhhhhtttp-sa")
+"""Of the service web, with each verdict."""
 
 
 class Served:
@@ -30,7 +35,7 @@ class Served:
     def lazy_snapshot(self) -> LazySnapshot:
         if self.is_broken:
             raise web.HTTPServiceUnavailable
-        return lazy_snapshot(self.shown)
+        return LazySnapshot(lambda: self.shown, lambda service: BLOCKS if service == "web" else blocks("01", "--"))
 
 
 @pytest.fixture
@@ -51,6 +56,45 @@ async def test_it_shows_the_values_of_the_snapshot(tab: Tab, served: Served) -> 
     assert await tab.texts(".facts dd:nth-of-type(1)") == ["75%", "180k", "1.44G", "2/3", "25", "4s"]
     assert await tab.texts("section:first-of-type tbody th") == ["b0", "b1", "b2", "b3"]
     assert (await tab.texts("td.down span")) == ["down 1m 35s"]
+    holds = await tab.texts("section:first-of-type .holds")
+    assert holds == [f"has {percent(backend.share)} of the clients" for backend in web_service().backends]
+    assert await tab.texts("td.down small") == ["connection refused, 500us"]
+    verdicts = [verdict.value for verdict in (Verdict.HW, Verdict.PARTIAL, Verdict.TC_SW, Verdict.SW, Verdict.ABSENT)]
+    legend = await tab.texts("section:first-of-type figcaption li")
+    assert [text.split()[0] for text in legend] == [*verdicts, "not"]
+    classes = await tab.evaluate(
+        "[...document.querySelectorAll('.strip')[1].querySelectorAll('rect')].map(r => r.getAttribute('class'))"
+    )
+    assert classes == [f"v-{block.verdict.value.lower()}" if block.verdict else "v-none" for block in BLOCKS]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 390, 800, 1280])
+async def test_nothing_is_cut_off_and_all_can_be_read(tab: Tab, served: Served, width: int, scheme: str) -> None:
+    await tab.look(width=width, scheme=scheme)
+    await tab.show(served.url)
+    assert await tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert await tab.evaluate(CONTRASTS) == []
+    ground = re.findall(r"\d+", await tab.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert (sum(map(int, ground)) > 3 * 128) == (scheme == "light")
+    bars = "[...document.querySelectorAll('section:first-of-type .bar')]"
+    lengths = await tab.evaluate(f"{bars}.map(b => Math.round(b.getBoundingClientRect().width))")
+    assert len(lengths) == 4
+    assert len({*lengths}) == 1
+
+
+async def test_keys_move_through_blocks_while_the_page_refreshes(tab: Tab, served: Served) -> None:
+    await tab.show(served.url)
+    for key in ("Tab", "ArrowRight", "ArrowRight"):
+        await tab.ask("Input.dispatchKeyEvent", type="keyDown", key=key, code=key)
+    (tip,) = await tab.texts("#tip")
+    assert "nw_src=" in tip
+    assert tip == await tab.evaluate("document.querySelectorAll('.strip rect')[1].dataset.tip")
+    await tab.evaluate("document.querySelector('header').dataset.old = 'yes'")
+    await tab.until("!document.querySelector('header').dataset.old")
+    assert await tab.texts("#tip") == [tip]
+    assert await tab.evaluate("document.activeElement.classList.contains('strip')")
+    assert await tab.evaluate("!document.getElementById('tip').hidden")
 
 
 async def test_the_strip_has_the_blocks_in_their_places(tab: Tab, served: Served) -> None:
@@ -61,7 +105,7 @@ async def test_the_strip_has_the_blocks_in_their_places(tab: Tab, served: Served
         " return [...strip.querySelectorAll('rect')].map(r => { const b = r.getBoundingClientRect();"
         " return [(b.x - all.x) / all.width, b.width / all.width, r.getAttribute('class')]; }); })()"
     )
-    wanted = [[block.start, block.size, f"c{block.backend[1:]}"] for block in blocks_of("web")]
+    wanted = [[block.start, block.size, f"c{block.backend[1:]}"] for block in BLOCKS]
     assert [row[2] for row in drawn] == [row[2] for row in wanted]
     for (x, width, _), (start, size, _) in zip(drawn, wanted, strict=True):
         assert abs(x - start) < 0.002
