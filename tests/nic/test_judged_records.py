@@ -31,8 +31,6 @@ def _file(archive: str, directory: Path) -> Path:
 def _again(xenoovs: CommandLine, said: dict[str, Any], file: Path, *options: str) -> CommandResult:
     """Ask a record what was asked beside the NIC, with other options if there are any."""
     command, *words = said["argv"]
-    if words[0].startswith("-"):
-        return xenoovs(command, *words, "--record", file)
     subject = CONFIGS / f"{words[0]}.yaml"
     named = [subject] if subject.exists() else ["--bridge", words[0]]
     return xenoovs(command, *named, *(options or words[1:]), "--record", file)

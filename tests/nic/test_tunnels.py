@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.nic.guest.catalogue import TUNNELS
-from tests.nic.guest.frames import KEY, REMOTE_MACS, REMOTES
+from tests.nic.guest.frames import KEY, OPTION, REMOTE_MACS, REMOTES
 from tests.nic.guest.ovs import TUNNELS as PORTS
 from tests.nic.guest.scenarios.tunnels import BLOCKS
 from tests.nic.recorded import Seen, Story
@@ -75,7 +75,8 @@ def test_tunnels(story: Story) -> None:
 def test_frames_in_a_tunnel_are_whole(story: Story, kind: str, number: int, clients: int) -> None:
     burst = next(burst for burst in story.record["bursts"] if burst["packets_each"] == 5)
     found = [(frame, packets) for frame, packets in _arrived(burst, "p1") if frame["outer"]["type"] == kind]
-    outer = {"type": kind, "mac": REMOTE_MACS[kind], "remote": REMOTES[kind], "tos": 0, "key": KEY, "options": ""}
+    outer = {"type": kind, "mac": REMOTE_MACS[kind], "remote": REMOTES[kind], "tos": 0, "key": KEY}
+    outer["options"] = OPTION.hex() if kind == "geneve" else ""
     inner = {"mac": f"02:00:00:00:0d:0{number}", "destination": "10.3.10.45", "port": 80, "intact": True, "vlan": 0}
     assert found == [({**inner, "outer": outer}, 5 * clients)]
     back = next(

@@ -1,4 +1,4 @@
-"""Beside a real OVN with two chassis nothing is written to br-int. tests/nic/test_ovn.py judges its megaflows.
+"""Beside a real OVN with two chassis nothing is written to br-int, and its megaflows have its names.
 
 Which commands refuse a bridge of OVN is shown without it.
 """
@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import pytest
 
 from tests.command_line import SMALL_CONFIG, Command, CommandLine
+from tests.nic.guest.namespace import inside
 from tests.ovn_daemons import (
     chassis_keys,
     nbctl,
@@ -210,6 +212,31 @@ def test_a_bridge_for_a_network_of_ovn_is_shared(ovn: Ovn, xenoovs: CommandLine)
         return seen() == ""
 
     eventually(is_given_back, "OVN gives br-ul back")
+
+
+def test_megaflows_of_br_int_have_the_names_that_ovn_gives(ovn: Ovn, xenoovs: CommandLine) -> None:
+    for number, each in enumerate(ovn.chassis, 1):
+        run(["ip", "-n", each.netns, "address", "add", f"198.51.100.{number}/24", "dev", each.port])
+        run(["ip", "-n", each.netns, "link", "set", each.port, "up"])
+    hv1, _ = ovn.chassis
+    with inside(hv1.netns):
+        client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    question = ("--bridge", "br-int", "--db", hv1.ovs.db, "--interval", "0s", "--tree", "-o", "json")
+
+    def seen() -> dict[tuple[str, str | None], tuple[Any, Any]]:
+        """The tunnels of datagrams, and of the errors that answer them, by port of the datapath and logical port."""
+        client.sendto(b"", ("198.51.100.2", 9))
+        links = json.loads(xenoovs("verify-offload", *question).out)["links"]
+        ip = (link for link in links if "eth_type(0x0800)" in link["match"])
+        return {(link["in_port"], link["logical_port"]): (link["tunnel_in"], link["tunnels_out"]) for link in ip}
+
+    with client:
+        eventually(lambda: len(seen()) == 2, "megaflows of both ways")
+        found = seen()
+    [out], back = found["vm1", "sw0-vm1"][1], found["genev_sys_6081", None][0]
+    numbers = [tunnel.pop("options")[0]["ovn_logical_ports"] for tunnel in (out, back)]
+    assert numbers[0] == numbers[1][::-1] != numbers[1]
+    assert out == back == {"type": "geneve", "remote": "192.0.2.2", "local": "192.0.2.1", "key": out["key"]}
 
 
 def test_a_southbound_database_that_does_not_answer_is_a_remark(ovn: Ovn) -> None:

@@ -9,7 +9,7 @@ import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -39,33 +39,6 @@ _PATIENCE_S = 900.0
 _INTERVAL_S = 2.0
 """The default of `verify-offload --interval`."""
 _TELLING_MODULES = ("netdev_offload_tc", "tc", "dpif_netlink", "netdev_offload")
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """A command of xenoovs in a fork of this process, and the file with what it prints."""
-
-    argv: tuple[str, ...]
-    pid: int
-    output: Path
-
-    @property
-    def status(self) -> int | None:
-        """Its exit status; None: it runs."""
-        ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        return None if ended is None else ended.si_status
-
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """In the block, it gets no processor."""
-        os.kill(self.pid, signal.SIGSTOP)
-        yield
-        os.kill(self.pid, signal.SIGCONT)
-
-    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """End it with a signal, if it runs, and return its exit status."""
-        os.kill(self.pid, number)
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
 class Bench:
@@ -114,7 +87,7 @@ class Bench:
         self._ports = (*ports, *(switch.TUNNELS[kind].device for kind in tunnels))
         switch.add_bridge(self.ovs, ports, tunnels=tunnels)
         compiled = self._programs[program] if program else ""
-        self.record.program, self.record.extra_flows = compiled, extra_flows
+        self.record.program = compiled
         self.add_flows(compiled + extra_flows)
 
     def add_flows(self, text: str) -> None:
@@ -129,7 +102,7 @@ class Bench:
         frames = [kind.frame(source) for source in sources]
         self.wires[port].send(frames * packets_each)
         came = arrived(self.wires)
-        self.record.bursts.append(Burst(port, tuple(sources), packets_each, len(frames[0]), kind, came))
+        self.record.bursts.append(Burst(port, tuple(sources), packets_each, kind, came))
 
     def prime(self, sources: Sequence[str] = CLIENTS, *, kind: Kind | None = None, port: str = "p0") -> None:
         """Send one packet of each source. When nothing more comes and the guest is idle, OVS has their megaflows."""
@@ -225,23 +198,19 @@ class Bench:
         self.record.looks.append(look)
         return look
 
-    def xenoovs(self, command: str, balancer: str, *options: str) -> Said:
-        """Run `xenoovs COMMAND balancers/BALANCER.yaml OPTIONS` on this OVS. Any exit status is an answer.
+    def xenoovs(self, command: str, subject: str, *options: str) -> Said:
+        """Run a command about a balancer, or `--bridge BRIDGE`, on this OVS. Any exit status is an answer.
 
         In this process, as starting Python takes many seconds here; an exception would be a bug and goes to the record.
         """
         self._changed = self._changed or command == "apply"
-        self.record.said.append(self._taped(*self._words(command, balancer, options)))
-        return self.record.said[-1]
-
-    def ask(self, *argv: str) -> Said:
-        """Run `xenoovs ARGV` in the same way, without a config."""
-        self.record.said.append(self._taped(argv, list(argv)))
+        self.record.said.append(self._taped(*self._words(command, subject, options)))
         return self.record.said[-1]
 
     def _words(self, command: str, subject: str, options: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
         """Return the words that are recorded, and those of the command. `subject`: a balancer or a bridge."""
-        argv = [str(self.balancer(subject))] if subject in self._programs else ["--bridge", subject]
+        balancer = Path(__file__).parents[1] / "balancers" / f"{subject}.yaml"
+        argv = [str(balancer)] if subject in self._programs else ["--bridge", subject]
         return (command, subject, *options), [command, *argv, *options]
 
     def _taped(self, shown: tuple[str, ...], argv: list[str]) -> Said:
@@ -266,36 +235,21 @@ class Bench:
     def beside(self, command: str, balancer: str, *options: str) -> Iterator[None]:
         """`xenoovs COMMAND ...` runs in a process of its own, and is interrupted (Ctrl-C) at the end of the block."""
         self._changed = self._changed or command == "apply"
-        process = self.start(command, str(self.balancer(balancer)), *options)
+        if (pid := os.fork()) == 0:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            try:
+                self._run((), self._words(command, balancer, options)[1])
+            finally:
+                os._exit(0)
         try:
             yield
         finally:
-            exit_code = process.end(signal.SIGINT)
-        self.note((command, balancer, *options), process.output.read_text(), exit_code=exit_code)
+            os.kill(pid, signal.SIGINT)
+            os.waitpid(pid, 0)
 
-    def start(self, *argv: str) -> Process:
-        """Run `xenoovs ARGV` on this OVS in a process of its own."""
-        output = self._directory / f"{len(list(self._directory.glob('*.out')))}.out"
-        if (pid := os.fork()) == 0:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            status = 1
-            try:
-                with _environment(self.ovs.env), output.open("w") as text, redirect_stdout(text), redirect_stderr(text):
-                    status = run_xenoovs(list(argv))
-            finally:
-                os._exit(status)
-        # The next one has another number, also when this one has written nothing yet.
-        output.touch()
-        return Process(argv, pid, output)
-
-    def note(self, argv: tuple[str, ...], text: str, *, exit_code: int = 0) -> None:
-        """Record what a process has printed."""
-        self.record.said.append(Said(argv, len(self.record.bursts), exit_code, text, ""))
-
-    @staticmethod
-    def balancer(name: str) -> Path:
-        """The config `balancers/NAME.yaml`."""
-        return Path(__file__).parents[1] / "balancers" / f"{name}.yaml"
+    def note(self, argv: tuple[str, ...], text: str) -> None:
+        """Record what came of something else than a command."""
+        self.record.said.append(Said(argv, len(self.record.bursts), 0, text, ""))
 
     def judge(self, subject: str, *commands: str, recorded: bool = False, simulated: bool = False) -> None:
         """Run commands that judge the state of the last look. Nothing is sent meanwhile.
@@ -418,11 +372,8 @@ class Bench:
             self.record.switch_ids = {port: _switch_id(port) for port in self._ports}
             switch.stop_ovs(self._ovs)
             self.record.ovs_log = [line for line in switch.log(self._ovs) if not _is_noise(line)]
-        nic.set_max_rules(nic.DEFAULT_MAX_RULES)
-        nic.set_tcp_flags("Y")
         nic.clear_uplink()
         nic.unlimit()
-        nic.set_faults({})
         nic.offload_everywhere()
         for port in self._veths:
             self.wires[port].close()

@@ -17,9 +17,7 @@ from tests.nic.guest.scenarios import (
     encrypted,
     failing_over,
     faulty,
-    fleet,
     generated,
-    logical,
     restarting,
     setup,
     tunnels,
@@ -31,8 +29,6 @@ SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "failover": failing_over.failover,
     "tunnel_esp": encrypted.tunnel_esp,
     "faulty": faulty.faulty,
-    "fleet": fleet.fleet,
-    "ovn": logical.ovn,
     "planned_restart": restarting.planned_restart,
     "fixed": setup.fixed,
     "nat": accepted.nat,
@@ -56,9 +52,7 @@ GENERATED = ("generated", "generated_more")
 TUNNELS = ("tunnels", "tunnel_paths", "tunnel_ipsec")
 """Scenarios with flows of their own: no balancer of `balancers/` is judged in them."""
 
-BALANCED = tuple(
-    name for name in SCENARIOS if name not in (*TUNNELS, "nat", "tunnel_esp", "ovn", "fleet", "failover", "lost")
-)
+BALANCED = tuple(name for name in SCENARIOS if name not in (*TUNNELS, "nat", "tunnel_esp", "failover", "lost"))
 
 JUDGED = ("failover", *(name for name in BALANCED if name not in (*GENERATED, "faulty", "planned_restart")))
 """Those with a look at which `verify-offload` judges (`bench.judge`)."""

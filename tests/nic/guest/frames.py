@@ -18,7 +18,8 @@ REMOTES = {"geneve": "192.168.77.11", "vxlan": "192.168.77.12", "gre": "192.168.
 REMOTE_MACS = {kind: f"02:00:00:00:4d:{host}" for kind, host in (("geneve", 11), ("vxlan", 12), ("gre", 13))}
 KEY = 5001
 GENEVE_PORT = 6081
-"""RFC 8926."""
+OPTION = bytes.fromhex("ffee01010000002a")
+"""Of Geneve (RFC 8926): class, type, the words of data, and 42 as data."""
 _PORTS = {4789: "vxlan", GENEVE_PORT: "geneve"}
 _ETH_P_TEB = 0x6558
 
@@ -40,7 +41,7 @@ class Tunnel:
         """The whole frame as it comes by the cable."""
         header = {
             "vxlan": struct.pack("!II", 0x08000000, KEY << 8),
-            "geneve": struct.pack("!HHI", 0, _ETH_P_TEB, KEY << 8),
+            "geneve": struct.pack("!BBHI", len(OPTION) // 4, 0, _ETH_P_TEB, KEY << 8) + OPTION,
             "gre": struct.pack("!HHI", 0x2000, _ETH_P_TEB, KEY),
         }
         payload, protocol = header[self.type] + inner, _GRE

@@ -18,7 +18,6 @@ WIRE_NETNS = "wire"
 
 _DEBUGFS = Path("/sys/kernel/debug/eswitch")
 _PARAMETERS = Path("/sys/module/eswitch/parameters")
-DEFAULT_MAX_RULES = 4096
 _RMMOD_S = 300.0
 
 
@@ -128,38 +127,7 @@ def port_counters() -> str:
     return (_DEBUGFS / "ports").read_text()
 
 
-def set_max_rules(limit: int) -> None:
-    """Change the size of the rule table. Rules beyond it stay, as in any NIC."""
-    (_PARAMETERS / "max_rules").write_text(f"{limit}\n")
-
-
-def set_tcp_flags(state: str) -> None:
-    """Whether the NIC takes rules that match flags of TCP: `Y` or `N`. Those that it has stay."""
-    (_PARAMETERS / "tcp_flags").write_text(f"{state}\n")
-
-
-_LIMITS = {
-    "max_prio": "65535",
-    "buckets": "0",
-    "prefix_masks": "N",
-    "ip_key": "Y",
-    "vlan": "Y",
-    "xfrm_aware": "Y",
-}
-
-
-def limit(**limits: object) -> None:
-    """Give the NIC limits by parameters of its module (`_LIMITS`). Its rules stay."""
-    for name, value in limits.items():
-        (_PARAMETERS / name).write_text(f"{value}\n")
-
-
-def unlimit() -> None:
-    """Remove all limits."""
-    limit(**_LIMITS)
-
-
-FAULTS: Mapping[str, str] = {
+_FAULTS = {
     "skip": "0",
     "bypass": "N",
     "recount": "N",
@@ -169,17 +137,32 @@ FAULTS: Mapping[str, str] = {
     "install_ms": "0",
 }
 """Parameters of the module that make the NIC fail or its driver lie, and their values without a fault."""
+_LIMITS = {
+    "max_rules": "4096",
+    "max_prio": "65535",
+    "buckets": "0",
+    "prefix_masks": "N",
+    "tcp_flags": "Y",
+    "ip_key": "Y",
+    "vlan": "Y",
+    "xfrm_aware": "Y",
+}
+
+
+def limit(**parameters: object) -> None:
+    """Set parameters of the module (`modinfo -p eswitch.ko`). The rules that the NIC has stay, also beyond a limit."""
+    for name, value in parameters.items():
+        (_PARAMETERS / name).write_text(f"{value}\n")
+
+
+def unlimit() -> None:
+    """Remove all limits and faults."""
+    limit(**_LIMITS, **_FAULTS)
 
 
 def set_faults(faults: Mapping[str, str]) -> None:
-    """Set these of FAULTS, and end all others."""
-    for name, value in {**FAULTS, **faults}.items():
-        set_fault(name, value)
-
-
-def set_fault(name: str, value: str) -> None:
-    """Set one of FAULTS (`modinfo -p eswitch.ko`)."""
-    (_PARAMETERS / name).write_text(f"{value}\n")
+    """Set these faults, and end all others."""
+    limit(**{**_FAULTS, **faults})
 
 
 _without_offload: set[str] = set()

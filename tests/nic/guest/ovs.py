@@ -93,6 +93,9 @@ def add_bridge(ovs: PrivateOvs, ports: Sequence[str], *, tunnels: Sequence[str] 
         added += ["--", "add-port", BRIDGE, name, "--", "set", "interface", name, f"type={kind}"]
         added += ["options:remote_ip=flow", "options:key=flow"]
     ovs.vsctl("add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "fail_mode=secure", *added, timeout_s=_START_TIMEOUT_S)
+    if "geneve" in tunnels:
+        option = "{class=0xffee,type=1,len=4}->tun_metadata0"
+        run(["ovs-ofctl", "-O", "OpenFlow14", "add-tlv-map", management(ovs), option], env=ovs.env)
 
 
 def stop_ovs(ovs: PrivateOvs) -> None:

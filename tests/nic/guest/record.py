@@ -16,7 +16,6 @@ class Burst:
     port: str
     sources: tuple[str, ...]
     packets_each: int
-    frame_bytes: int
     kind: Kind
     arrived: dict[str, tuple[Arrived, ...]]
     """What came out of the NIC soon after, by port."""
@@ -129,9 +128,7 @@ class Record:
     """One scenario."""
 
     program: str = ""
-    """The flows that xenoovs validate --flowsd."""
-    extra_flows: str = ""
-    """Flows beside them, without a cookie."""
+    """The flows of the balancer, by `xenoovs validate --flows`."""
     bursts: list[Burst] = field(default_factory=list)
     streams: list[Streamed] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.nic.guest.bench import CLIENTS, Bench
 from tests.nic.guest.frames import SYN, Kind
-from tests.nic.guest.nic import set_tcp_flags
+from tests.nic.guest.nic import limit
 from tests.nic.guest.ovs import KEEPS_IDLE
 
 _BEFORE, _AFTER = "web", "web_without_fips4"
@@ -30,11 +30,11 @@ def drain(bench: Bench) -> None:
     bench.wait_until_revalidated()
     _meanwhile(bench, "while it lasts", new_port=NEW_PORTS[0])
     bench.judge(_AFTER, "verify-offload")
-    set_tcp_flags("N")
+    limit(tcp_flags="N")
     bench.purge()
     _meanwhile(bench, "without flags of TCP", new_port=NEW_PORTS[1])
     bench.judge(_AFTER, "verify-offload", "why", recorded=True, simulated=True)
-    set_tcp_flags("Y")
+    limit(tcp_flags="Y")
     bench.xenoovs("apply", _AFTER, "--yes", "--no-drain")
     bench.send(NEW_CLIENTS, kind=OPEN)
     bench.look("after it")

@@ -22,8 +22,7 @@ def generated(bench: Bench, part: str = "generated") -> None:
 
 def _run(bench: Bench, round_: CaseRound) -> Round:
     nic.set_faults({})
-    for name, value in round_.limits.items():
-        nic.limit(**{name: value})
+    nic.limit(**round_.limits)
     bench.replace_extra_flows("".join(f"{case.flow}\n" for case in round_.cases))
     if round_.is_faulty_before:
         nic.set_faults(round_.faults)

@@ -20,9 +20,11 @@ def flows(*kinds: str) -> str:
     for number, kind in enumerate(kinds, 1):
         port, source = TUNNELS[kind].name, BLOCKS[kind] if len(kinds) > 1 else "0.0.0.0/0.0.0.0"
         to = f"set_field:{KEY}->tun_id,set_field:{REMOTES[kind]}->tun_dst,output:{port}"
+        with_option, of_option = ("set_field:42->tun_metadata0,", "tun_metadata0=42,") if kind == "geneve" else ("", "")
+        mac = f"set_field:02:00:00:00:0d:0{number}->eth_dst"
         lines += [
-            f"priority=100,ip,in_port=p0,nw_src={source} actions=set_field:02:00:00:00:0d:0{number}->eth_dst,{to}\n",
-            f"priority=100,ip,in_port={port},nw_src={VIP} actions=output:p0\n",
+            f"priority=100,ip,in_port=p0,nw_src={source} actions={with_option}{mac},{to}\n",
+            f"priority=100,ip,{of_option}in_port={port},nw_src={VIP} actions=output:p0\n",
         ]
     return "".join(lines)
 
@@ -83,7 +85,7 @@ def tunnel_paths(bench: Bench) -> None:
     # Open vSwitch may learn of the routes only now, and delete what it has made of the old ones.
     bench.wait_until(lambda: _has_both_ways(bench), "megaflows of both ways")
     bench.look("local address on the bridge")
-    bench.ask("why", "--bridge", BRIDGE, "--probe-driver", "--listen", "0s", "--interval", "0s", "--output", "json")
+    bench.xenoovs("why", BRIDGE, "--probe-driver", "--listen", "0s", "--interval", "0s", "--output", "json")
     bench.judge(BRIDGE, "verify-offload", recorded=True)
 
 
