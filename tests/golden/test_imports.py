@@ -21,33 +21,14 @@ PAGES = sorted(
 )
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FOLDER = Path(__file__).parent / "imports"
-CASES = {
-    "keepalived.conf": Source.KEEPALIVED,
-    "haproxy.cfg": Source.HAPROXY,
-    "xenoflow.json": Source.XENOFLOW,
-    "ovn.txt": Source.OVN,
-    "thesis.flows": Source.FLOWS,
-    "failover.flows": Source.FLOWS,
-    "weighted.flows": Source.FLOWS,
-    "blog.txt": Source.FLOWS,
-    "doca-ar-receiver.flows": Source.FLOWS,
-    "haproxy-checks.cfg": Source.HAPROXY,
-    "haproxy-ipv6.cfg": Source.HAPROXY,
-    "haproxy-defaults.cfg": Source.HAPROXY,
-    "haproxy-tcp.cfg": Source.HAPROXY,
-    "haproxy-site.cfg": Source.HAPROXY,
-    "keepalived-pair.conf": Source.KEEPALIVED,
-    "keepalived-mixed.conf": Source.KEEPALIVED,
-    "keepalived-checks.conf": Source.KEEPALIVED,
-    "ovn-templates.txt": Source.OVN,
-    "xenoflow-api.json": Source.XENOFLOW,
-    "options.flows": Source.FLOWS,
-    "timeouts.flows": Source.FLOWS,
-    "prefixes.flows": Source.FLOWS,
-    "vlan.flows": Source.FLOWS,
-    "ryu-select.flows": Source.FLOWS,
-    "ryu-reactive.flows": Source.FLOWS,
+_SOURCES = {
+    ".cfg": Source.HAPROXY,
+    ".conf": Source.KEEPALIVED,
+    ".flows": Source.FLOWS,
+    ".json": Source.XENOFLOW,
+    ".txt": Source.OVN,
 }
+CASES = {path.name: _SOURCES[path.suffix] for path in sorted(FOLDER.iterdir()) if path.suffix != ".yaml"}
 _COMMENT = {Source.HAPROXY: "#", Source.KEEPALIVED: "#!", Source.FLOWS: "#", Source.OVN: "", Source.XENOFLOW: ""}
 
 

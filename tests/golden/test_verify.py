@@ -32,41 +32,38 @@ OF_DNS = {
     "nothing": NOTHING,
     "no_dump": FAILED,
 }
+DNS, LISTED = "dns.yaml --from-dump", "dns.yaml --from-dump answers_in_software.dump"
+PREFIX = f"{DNS} foreign_prefix.dump --from-flows foreign_prefix.flows"
 SPECIAL = {
-    "table_full.txt": "verify/dns.yaml --from-dump verify/table_full.dump --blocks",
-    "foreign_prefix.txt": "verify/dns.yaml --from-dump verify/foreign_prefix.dump "
-    "--from-flows verify/foreign_prefix.flows",
-    "foreign_prefix.json": "verify/dns.yaml --from-dump verify/foreign_prefix.dump "
-    "--from-flows verify/foreign_prefix.flows -o json",
-    "unwildcarded_tos.txt": "verify/dns.yaml --from-dump verify/unwildcarded_tos.dump "
-    "--from-flows verify/unwildcarded_tos.flows",
-    "software.txt": "verify/dns.yaml --from-dump verify/software.dump --require 95%",
-    "anomalies.json": "verify/dns.yaml --from-dump verify/anomalies.dump -o json",
-    "part_of_a_service.txt": "verify/dns.yaml --from-dump verify/unsupported_action.dump --service dns",
-    "part_by_verdict.txt": "verify/dns.yaml --from-dump verify/answers_in_software.dump "
-    "--verdict TC_SW --verdict absent",
-    "tree.txt": "verify/dns.yaml --from-dump verify/answers_in_software.dump --tree",
-    "tree.json": "verify/dns.yaml --from-dump verify/answers_in_software.dump --tree --verdict tc_sw -o json",
-    "tree_of_software.txt": "verify/dns.yaml --from-dump verify/answers_in_software.dump "
-    "--tree --verdict TC_SW --blocks",
+    "table_full.txt": f"{DNS} table_full.dump --blocks",
+    "foreign_prefix.txt": PREFIX,
+    "foreign_prefix.json": f"{PREFIX} -o json",
+    "unwildcarded_tos.txt": f"{DNS} unwildcarded_tos.dump --from-flows unwildcarded_tos.flows",
+    "software.txt": f"{DNS} software.dump --require 95%",
+    "anomalies.json": f"{DNS} anomalies.dump -o json",
+    "part_of_a_service.txt": f"{DNS} unsupported_action.dump --service dns",
+    "part_by_verdict.txt": f"{LISTED} --verdict TC_SW --verdict absent",
+    "tree.txt": f"{LISTED} --tree",
+    "tree.json": f"{LISTED} --tree --verdict tc_sw -o json",
+    "tree_of_software.txt": f"{LISTED} --tree --verdict TC_SW --blocks",
     # Ports are taken for bridges by their names.
-    "no_bridge.txt": "--from-dump verify/unsupported_action.dump",
-    "any_bridge.txt": "--bridge br-int --from-dump verify/any_bridge.dump",
+    "no_bridge.txt": "--from-dump unsupported_action.dump",
+    "any_bridge.txt": "--bridge br-int --from-dump any_bridge.dump",
     # Blocks behind a tunnel that the CPU encrypts belong in software.
-    "encrypted.txt": "verify/encrypted.yaml --from-dump verify/encrypted.dump",
-    **{f"links_{name}.txt": f"--from-dump why/{name}.dump --tree" for name in OF_OVN},
+    "encrypted.txt": "encrypted.yaml --from-dump encrypted.dump",
+    **{f"links_{name}.txt": f"--from-dump ../why/{name}.dump --tree" for name in OF_OVN},
 }
 GOOD = ("part_of_a_service.txt", "encrypted.txt")
 CASES = {
-    **{f"{name}.txt": (f"verify/dns.yaml --from-dump verify/{name}.dump", ends) for name, ends in OF_DNS.items()},
-    **{f"chains_{name}.txt": (f"--from-dump why/{name}.dump", ends) for name, ends in CHAINS.items()},
+    **{f"{name}.txt": (f"{DNS} {name}.dump", ends) for name, ends in OF_DNS.items()},
+    **{f"chains_{name}.txt": (f"--from-dump ../why/{name}.dump", ends) for name, ends in CHAINS.items()},
     **{file: (words, HW if file in GOOD else Conclusion.NOT_ALL_IN_HARDWARE) for file, words in SPECIAL.items()},
 }
 
 
 @pytest.mark.parametrize("file", CASES)
 def test_the_report(file: str, xenoovs: CommandLine, monkeypatch: pytest.MonkeyPatch, update_golden: bool) -> None:
-    monkeypatch.chdir(HERE)
+    monkeypatch.chdir(HERE / "verify")
     words, conclusion = CASES[file]
     result = xenoovs("verify-offload", *words.split())
     compare(HERE / "verify" / file, result.out, update=update_golden)
