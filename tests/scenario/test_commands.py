@@ -2,19 +2,22 @@
 
 `#` begins a case; what stands before the first one is done in each. `file NAME` writes the lines below that begin with
 `|`, and those of another file behind `add`. `edit NAME` goes on with a file: the text behind `-` becomes that behind
-`+`, and `cut` drops lines with a text. `env NAME VALUE` sets a variable. `lab NAME` lets there be a lab that is not up;
-the config of the service is service.yaml. `$` runs a command of xenoovs, once for each choice of `{this,that}`;
-`> NAME` writes what it prints. Below it, of its output: `exit` (0, if it is missing), `out` and `err` (each has the
-text, whatever its blanks; after 1 and 64 `out` is empty without such a line), `no` (neither has it), `last` (the end of
-the last line), `lines` (their number in `out`), and `json PATH VALUE`, where `[]` in a path is each item of a list;
-`error PATH VALUE` is for the last line of the errors, which is JSON.
+`+`, and `cut` drops lines with a text. `env NAME VALUE` sets a variable. `lab NAME` lets there be a lab that is not
+up; the config of the service is service.yaml. `link NAME TARGET` makes a link. `$` runs a command of xenoovs, once for
+each choice of `{this,that}`; `< NAME` is its standard input, and `> NAME` writes what it prints. Below it, of its
+output: `exit` (0, if it is missing), `out` and `err` (each has the text, whatever its blanks; after 1 and 64 `out` is
+empty without such a line), `no` (neither has it), `last` (the end of the last line), `lines` (their number in `out`),
+and `json PATH VALUE`, where `[]` in a path is each item of a list; `error PATH VALUE` is for the last line of the
+errors, which is JSON.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -119,9 +122,12 @@ def test_commands(story: Story, xenoovs: CommandLine, tmp_path: Path, monkeypatc
     file, old, lines = Path(), "", [*story.lines, ("$", "")]
     commands, checks = list[str](), list[tuple[str, str]]()
     for word, rest in lines:
-        if word in ("file", "edit", "env", "lab", "$"):  # The lines of the last command are read.
+        if word in ("file", "edit", "env", "lab", "link", "$"):  # The lines of the last command are read.
             for each in commands:
                 argv, _, written = each.partition(" > ")
+                argv, _, given = argv.partition(" < ")
+                given_bytes = io.BytesIO(Path(given).read_bytes() if given else b"")
+                monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(given_bytes))
                 result = xenoovs(*shlex.split(argv))
                 check(each, result, checks)
                 if written:
@@ -152,6 +158,9 @@ def test_commands(story: Story, xenoovs: CommandLine, tmp_path: Path, monkeypatc
             case "lab":
                 (folder := Path("labs", rest)).mkdir(parents=True)
                 write_state(folder, LabState(complete=True, topology=plan_topology(rest, balancer())))
+            case "link":
+                name, _, target = rest.partition(" ")
+                Path(name).symlink_to(Path(target).absolute())
             case "$":
                 commands = choices(rest)
             case _:

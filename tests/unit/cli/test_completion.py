@@ -24,11 +24,17 @@ def offered(*words: str, incomplete: str = "") -> list[str]:
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The config of the environment; no lab is up."""
+    """The config of the environment; two labs, of which one has a config."""
     path = tmp_path / "my.yaml"
     path.write_text(SMALL_CONFIG)
     monkeypatch.setenv("XENOOVS_CONFIG", str(path))
     monkeypatch.setenv("XENOOVS_LAB_DIRECTORY", str(tmp_path / "labs"))
+    for name in ("one", "two"):
+        (tmp_path / "labs" / name).mkdir(parents=True)
+        (tmp_path / "labs" / name / "lab.json").touch()
+    (tmp_path / "labs/one/config.yaml").write_text(SMALL_CONFIG.replace("dns", "web"))
+    path.with_name("other.yaml").write_text(SMALL_CONFIG.replace("dns", "mail"))
+    monkeypatch.chdir(tmp_path)
     return path
 
 
@@ -38,14 +44,6 @@ def test_a_script_for_each_shell(xenoovs: CommandLine, shell: str) -> None:
     assert result.status == 0
     assert "_XENOOVS_COMPLETE" in result.out
     assert "--version" in offered(incomplete="--")
-
-
-def test_labs(config: Path) -> None:
-    assert offered("apply", "--lab") == []
-    for name in ("one", "two"):
-        (config.parent / "labs" / name).mkdir(parents=True)
-        (config.parent / "labs" / name / "lab.json").touch()
-    assert offered("apply", "--lab") == offered("lab", "down", "--lab") == ["one", "two"]
 
 
 @pytest.mark.usefixtures("config")
@@ -62,16 +60,19 @@ def test_labs(config: Path) -> None:
         ("drain dns", "", "fips2 fips3"),
         *((words, "", "dns") for words in ("why --service", "verify-offload --service")),
         *((words, "", "fips2 fips3") for words in ("lab fail", "lab heal")),
+        *((words, "", "one two") for words in ("apply --lab", "lab down --lab")),
+        ("why other.yaml --service", "", "mail"),
     ],
 )
 def test_what_is_offered(words: str, incomplete: str, found: str) -> None:
     assert offered(*words.split(), incomplete=incomplete) == found.split()
 
 
-def test_services_of_the_file_that_is_named(config: Path) -> None:
-    other = config.with_name("other.yaml")
-    other.write_text(SMALL_CONFIG.replace("dns", "web"))
-    assert offered("why", str(other), "--service") == ["web"]
+def test_services_of_a_lab_and_none_where_it_has_no_config(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XENOOVS_CONFIG")
+    assert [offered("weight", "--lab", name) for name in ("one", "two")] == [["web"], []]
+    monkeypatch.setenv("XENOOVS_LAB_DIRECTORY", str(config))
+    assert offered("apply", "--lab") == []
 
 
 def test_services_of_included_files(config: Path) -> None:
@@ -88,16 +89,6 @@ def test_a_config_that_is_a_pipe_offers_nothing(config: Path) -> None:
     config.unlink()
     os.mkfifo(config)
     assert offered("why", "--service") == []
-
-
-def test_services_of_the_lab(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("XENOOVS_CONFIG")
-    lab = config.parent / "labs" / "one"
-    lab.mkdir(parents=True)
-    (lab / "lab.json").touch()
-    (lab / "config.yaml").write_text(SMALL_CONFIG.replace("dns", "web"))
-    assert offered("weight", "--lab", "one") == ["web"]
-    assert offered("weight", "--lab", "two") == []
 
 
 @pytest.mark.parametrize(

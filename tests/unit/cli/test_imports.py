@@ -38,16 +38,9 @@ def test_help_imports_no_heavy_library() -> None:
     assert done.stdout == ""
 
 
-OF_OTHERS = (
-    "xenoovs.agent",
-    "xenoovs.controller",
-    "xenoovs.engine",
-    "xenoovs.lab",
-    "xenoovs.judge.simulate",
-    "asyncio",
-    "rich",
-)
-OF_WHY = ("xenoovs.judge.why", "xenoovs.judge.bridge")
+ROOMS = ("agent", "controller", "engine", "lab", "judge.simulate")
+OF_OTHERS = {"asyncio", "rich", *(f"xenoovs.{room}" for room in ROOMS)}
+OF_WHY = {"xenoovs.judge.why", "xenoovs.judge.bridge"}
 RUN = """
 import sys
 from contextlib import redirect_stdout
@@ -91,9 +84,9 @@ def test_a_command_imports_no_more_modules_than_it_needs(tmp_path: Path, monkeyp
 
 def test_a_check_imports_nothing_that_only_explains() -> None:
     """Half of the time of `verify-offload` was the import of modules; those of `why` were among them."""
-    modules = modules_of("verify-offload", str(ROOT / "templates" / "minimal.yaml"), "--from-dump", "-")
+    modules = modules_of("verify-offload", QUICKSTART, "--from-dump", "-")
     assert "xenoovs.judge.offload" in modules
-    assert not modules & {*OF_OTHERS, *OF_WHY}
+    assert not modules & (OF_OTHERS | OF_WHY)
 
 
 def test_doctor_imports_nothing_that_only_fixes() -> None:
@@ -112,7 +105,7 @@ def test_a_config_is_read_without_pydantic_and_without_forms_that_it_does_not_us
         load_config(Path(sys.argv[1]))
         print("pydantic" in sys.modules, "slots" in vars(form_of(HostTunnel)))
     """
-    argv = [sys.executable, "-c", code, str(ROOT / "templates" / "quickstart.yaml")]
+    argv = [sys.executable, "-c", code, QUICKSTART]
     assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout == "False False\n"
 
 

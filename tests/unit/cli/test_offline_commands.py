@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import shlex
-import sys
-from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -33,58 +29,24 @@ from xenoovs.store.servers import ServerFiles, files_of
 from xenoovs.terminal import defaults
 from xenoovs.terminal.output import echo
 
-UNIT = Path(__file__).parents[3] / "templates" / "xenoovs-agent.service"
-
-
-@pytest.fixture
-def labs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of labs, without one."""
-    monkeypatch.setenv("XENOOVS_LAB_DIRECTORY", str(tmp_path / "labs"))
-    return tmp_path / "labs"
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    path = tmp_path / "my.yaml"
-    path.write_text(SMALL_CONFIG)
-    return path
-
-
-def _add_lab(labs: Path, name: str) -> Path:
-    (labs / name).mkdir(parents=True)
-    write_state(labs / name, LabState(complete=True, topology=plan_topology(name, balancer())))
-    return labs / name
+ROOT = Path(__file__).parents[3]
+UNIT, QUICKSTART = ROOT / "templates/xenoovs-agent.service", ROOT / "templates/quickstart.yaml"
 
 
 def test_the_default_is_the_config_of_the_unit() -> None:
     assert re.findall(r"^ExecStart=\S+ agent (\S+)", UNIT.read_text(), re.MULTILINE) == [str(defaults.SERVICE_CONFIG)]
 
 
-def test_a_command_in_a_lab_uses_the_config_of_the_lab(xenoovs: CommandLine, labs: Path, config: Path) -> None:
-    lab = _add_lab(labs, "one")
-    (lab / "config.yaml").write_text(SMALL_CONFIG)
-    assert f"config {lab}/config.yaml (of lab one)" in xenoovs("apply", "--lab").err
+def test_a_virtual_machine_gets_what_the_environment_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, lab, sent = tmp_path / "my.yaml", tmp_path / "labs/one", list[dict[str, Any]]()
+    config.write_text(SMALL_CONFIG)
+    monkeypatch.setenv("XENOOVS_LAB_DIRECTORY", str(lab.parent))
+    lab.mkdir(parents=True)
+    write_state(lab, LabState(complete=True, topology=plan_topology("one", balancer())))
     (lab / "config.link").symlink_to(config)
-    assert f"config {config} (of lab one)" in xenoovs("apply", "--lab").err
-    config.unlink()
-    assert f"config {lab}/config.yaml (of lab one)" in xenoovs("apply", "--lab").err
-
-
-def test_a_virtual_machine_gets_what_the_environment_names(
-    labs: Path, config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _add_lab(labs, "one")
-    sent: list[dict[str, Any]] = []
-
-    def attach(_machine: VirtualMachine, _argv: Sequence[str], **order: Any) -> int:
-        sent.append(order)
-        return 0
-
-    monkeypatch.setattr("xenoovs.lab.nic.call.attach", attach)
-    (labs / "one" / "config.link").symlink_to(config)
-    run_in_vm(VirtualMachine(labs), ["xenoovs", "apply"], name="one")
-    assert sent[0]["environment"]["XENOOVS_LAB"] == "one"
-    assert sent[0]["environment"]["XENOOVS_CONFIG"] == str(config)
+    monkeypatch.setattr("xenoovs.lab.nic.call.attach", lambda *_, **order: sent.append(order))
+    run_in_vm(VirtualMachine(lab.parent), ["xenoovs", "apply"], name="one")
+    assert {"XENOOVS_LAB": "one", "XENOOVS_CONFIG": str(config)}.items() <= sent[0]["environment"].items()
     assert list(sent[0]["files"]) == [str(config)]
 
 
@@ -101,9 +63,6 @@ def test_every_command_that_changes_something_announces_what_it_uses() -> None:
     assert not READS_ONLY & {*defaults.CHANGING}
 
 
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "errors.md"
-
-
 def test_json_ends_with_the_command(xenoovs: CommandLine, capsys: pytest.CaptureFixture[str]) -> None:
     xenoovs("plan", "--no-such-option", "-o", "json")
     echo("a note", err=True)
@@ -118,11 +77,7 @@ def test_every_code_is_documented_once() -> None:
     """A class with a new name would be a new code for programs: the page shows it."""
     codes = [found.code for found in _classes() if found.__module__ == "xenoovs.errors"]
     assert len(set(codes)) == len(codes)
-    assert set(codes) <= set(re.findall(r"^\| `(\w+)`", PAGE.read_text(), re.MULTILINE))
-
-
-TEMPLATES = Path(__file__).parents[3] / "templates"
-QUICKSTART = TEMPLATES / "quickstart.yaml"
+    assert set(codes) <= set(re.findall(r"^\| `(\w+)`", (ROOT / "docs/reference/errors.md").read_text(), re.MULTILINE))
 
 
 def test_help_lists_every_command_on_one_screen(xenoovs: CommandLine) -> None:
@@ -147,20 +102,8 @@ def test_every_template_is_good(xenoovs: CommandLine, tmp_path: Path) -> None:
         assert (result.status, result.err) == (0, ""), name
 
 
-def test_compile_reads_standard_input(xenoovs: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = xenoovs("validate", QUICKSTART, "--flows").out
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(QUICKSTART.read_bytes())))
-    assert xenoovs("validate", "-", "--flows").out == wanted
-
-
 def test_every_key_has_a_meaning() -> None:
     assert [key.path for key in all_keys() if not key.meaning] == []
-
-
-def test_flows_are_imported_from_the_standard_input(xenoovs: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    flows = b"ip,in_port=pf0hpf,actions=mod_dl_dst:02:00:00:00:00:01,output:p0\n"
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(flows)))
-    assert xenoovs("new", "--from", "flows", "-").out.startswith("# Imported from standard input.\n")
 
 
 @pytest.mark.parametrize(
@@ -188,7 +131,6 @@ def test_bits_that_analyse_suggests_are_valid_in_the_config(xenoovs: CommandLine
     assert again["depths"][-1]["selected"] < service["depths"][-1]["selected"] / 2
 
 
-ROOT = Path(__file__).parents[3]
 UNITS = sorted((ROOT / "templates").glob("*.service"))
 FLEET = Path("/var/lib/xenoovs/fleet")
 
