@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import re
 import signal
@@ -16,7 +17,6 @@ from tests.fleet_support import EMPTY, given, settled
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.test_cli_verify_offload import CLIENTS
 from tests.patience import eventually
-from tests.unit.cli.test_sarif import results_of
 from xenoovs.agent.fleet_config import FleetCache
 from xenoovs.terminal.agent_client import find_places
 
@@ -113,7 +113,8 @@ def test_what_left_the_nic_between_two_records_is_compared(
     assert said.out.splitlines()[-1].strip() == "other_config:max-idle: 600000 -> 500000"
     assert "ovsbr1: p0 -> p1 [set(eth)]" in said.out
     shown = xenoovs("compare", before, after, "-o", "sarif")
-    assert [each["ruleId"] for each in results_of(shown.out)] == ["comparison", "host-changed"]
+    (run,) = json.loads(shown.out)["runs"]
+    assert [each["ruleId"] for each in run["results"]] == ["comparison", "host-changed"]
     bridge.ovs.appctl("revalidator/purge")
     assert on_bridge("record", after, "--for", "0s").status == 0
     assert xenoovs("compare", before, after, "-o", "sarif").status == 3
