@@ -9,7 +9,7 @@ from xenoovs.compile.program import Program, compile_program
 from xenoovs.compile.read import read
 from xenoovs.decision.advance import Progress, advance
 from xenoovs.decision.decide import decide, undisturbed
-from xenoovs.decision.decision import BackendName, BlockMove, Decision, DesiredState
+from xenoovs.decision.decision import BackendName, BlockMove, Decision, DesiredState, ServiceDecision
 from xenoovs.model.balancer import Balancer, OtherTraffic, Uplinks
 from xenoovs.openflow.flow import Flow, ObservedFlow
 
@@ -47,6 +47,11 @@ def draining(
 
 def observed(flows: Iterable[Flow], *, packets: int = 0, age_s: float = 0.0) -> tuple[ObservedFlow, ...]:
     return tuple(ObservedFlow(flow, packets, 0, age_s) for flow in flows)
+
+
+def decided(flows: Iterable[Flow], balancer: Balancer) -> dict[int, ServiceDecision]:
+    """Return the owners of clients in the flows of a switch, by service id."""
+    return dict(read(observed(flows), balancer)[0].services)
 
 
 def moves_of(seen: Iterable[ObservedFlow]) -> tuple[tuple[int, BlockMove], ...]:

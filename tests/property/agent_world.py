@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -10,7 +9,6 @@ from ipaddress import IPv4Address
 
 from tests.driven_agent import DrivenAgent
 from tests.fake_switch import FakeSwitch, fake_bridge
-from tests.flow_oracle import Piece, blocks_by_service, pieces
 from tests.switch_model import apply_bundle, table_of
 from tests.unit import balancer as small
 from xenoovs.agent.overrides import merge, override_of, require_possible, with_weight
@@ -209,8 +207,3 @@ class AgentWorld:
             or any(map(is_of_drain, self.ours()))
             or self.agent.state.ramps(self.now)
         )
-
-
-def blocks(flows: Iterable[Flow]) -> dict[int, tuple[Piece, ...]]:
-    """The owners of all clients, by service id."""
-    return {service: pieces(of_one) for service, of_one in blocks_by_service(flows).items()}

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.property.agent_world import FOREIGN, AgentWorld, Rules, blocks
+from tests.compiled import decided
+from tests.property.agent_world import FOREIGN, AgentWorld, Rules
 from tests.strategies import share
 from xenoovs.agent.health import in_maintenance
 from xenoovs.compile.pipeline import Stage
+from xenoovs.decision.decision import Blocks
 from xenoovs.errors import CommandTimeout, SwitchUnreachable
 from xenoovs.model.balancer import AllDown, service_ids
-from xenoovs.model.next_hop import NextHop
+from xenoovs.openflow.flow import Flow
 
 RULES = st.builds(
     Rules,
@@ -122,35 +125,25 @@ class AgentMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.has_round and not self.world.wanted)
     @invariant()
     def none_in_maintenance_has_clients(self) -> None:
-        balancer, now = self.world.balancer, blocks(self.world.ours())
-        away = in_maintenance(self.world.overrides)
-        ids = service_ids(s.claim for s in balancer.services)
-        for service in balancer.services:
-            hops = {b.next_hop for b in service.backends if b.name in away.get(service.name, ())}
-            assert not hops & {piece.hop for piece in now.get(ids[service.claim], ())}
+        now = self._clients(self.world.ours())
+        for name, away in in_maintenance(self.world.overrides).items():
+            assert name not in now or not now[name].owners & away
 
     @precondition(lambda self: self.world.settled is not None and self.world.has_round and not self.world.wanted)
     @invariant()
     def backends_that_are_up_keep_their_clients(self) -> None:
         """Only clients of backends that are ejected or in slow start have moved since all was well."""
         assert self.world.settled is not None
-        now, then = blocks(self.world.ours()), blocks(self.world.settled)
-        away = self._away()
-        for service, parts in then.items():
-            for piece in parts:
-                if (service, piece.hop) not in away:
-                    assert {other.hop for other in now[service] if other.meets(piece)} == {piece.hop}
+        now, then = self._clients(self.world.ours()), self._clients(self.world.settled)
+        for service, blocks in then.items():
+            out = {*self.world.out.get(service, ()), *(name for of, name in self.world.ramps if of == service)}
+            for block, owner in blocks.rows:
+                assert owner in out or {held for _, _, held in now[service].within([block])} == {owner}
 
-    def _away(self) -> set[tuple[int, NextHop | None]]:
-        """Backends that do not have all of their clients, by service id."""
-        balancer = self.world.balancer
-        ids = service_ids(s.claim for s in balancer.services)
-        return {
-            (ids[s.claim], b.next_hop)
-            for s in balancer.services
-            for b in s.backends
-            if b.name in self.world.out.get(s.name, ()) or (s.name, b.name) in self.world.ramps
-        }
+    def _clients(self, flows: Iterable[Flow]) -> dict[str, Blocks]:
+        """Who has which clients, by service."""
+        found, ids = decided(flows, self.world.balancer), service_ids(s.claim for s in self.world.balancer.services)
+        return {s.name: found[ids[s.claim]].active for s in self.world.balancer.services if ids[s.claim] in found}
 
 
 TestAgent = AgentMachine.TestCase

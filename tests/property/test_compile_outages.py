@@ -9,15 +9,13 @@ from fractions import Fraction
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.compiled import Ejected, compiled
-from tests.flow_oracle import blocks_by_service, homes_by_service, moved, pieces, shares
+from tests.compiled import Ejected, compiled, decided
 from tests.strategies import balancers, edits, share
 from tests.switch_model import Table, apply_bundle, table_of
 from tests.unit import balancer as small
 from xenoovs.compile.plan import bundle_of, plan
-from xenoovs.decision.decision import BackendName
+from xenoovs.decision.decision import BackendName, moved
 from xenoovs.model.balancer import Balancer
-from xenoovs.model.next_hop import NextHop
 from xenoovs.partition.change import STEPS
 
 
@@ -64,15 +62,15 @@ def test_clients_of_ejected_backends_alone_move_once_and_back(case: tuple[Balanc
         assert after(table, balancer, ejected) == table
         # `xenoovs apply` makes no health checks: it reads from the switch which backends are ejected.
         assert after(table, balancer, None) == table
-        blocks = blocks_by_service(table.values())
-        for service in program.services:
-            gone = {b.next_hop for b in service.service.backends if b.name in ejected[service.service.name]}
-            now = pieces(blocks.get(service.service_id, []))
-            assert gone.isdisjoint(shares(now))
-            planned = pieces(block.flow for block in service.blocks)
-            if now:
-                lost = sum((share for place, share in shares(planned).items() if place in gone), Fraction(0))
-                assert moved(planned, now) == lost
+        found = decided(table.values(), balancer)
+        for made in program.services:
+            gone, planned = ejected[made.service.name], made.decision.active.shares()
+            active = found[made.service_id].active
+            assert not active.owners & gone
+            if active.rows:
+                assert moved(made.decision, found[made.service_id]) == sum(
+                    planned[name] for name in planned.keys() & gone
+                )
     assert after(table, balancer, all_clients_in(balancer)) == first
 
 
@@ -93,12 +91,10 @@ def test_weights_that_change_during_an_outage_give_a_table_that_lasts(
     assert after(recovered, edited, all_clients_in(edited)) == recovered
     # A backend that lost its weight while it was ejected keeps its home; any other backends may have its clients.
     again = after(after(recovered, edited, left), edited, all_clients_in(edited))
-    lent = homes_by_service(recovered.values())
-    assert lent or again == recovered
-    old, new = (blocks_by_service(table.values()) for table in (recovered, again))
-    for service, flows in old.items():
-        share = sum((piece.size for piece in pieces(lent.get(service, ()))), Fraction(0))
-        assert moved(pieces(flows), pieces(new[service])) <= share
+    old, new = (decided(table.values(), edited) for table in (recovered, again))
+    assert again == recovered or any(each.displaced for each in old.values())
+    for service_id, each in old.items():
+        assert moved(each, new[service_id]) <= sum(each.home.shares()[name] for name in each.displaced)
 
 
 def test_an_unknown_backend_name_is_ignored() -> None:
@@ -109,32 +105,27 @@ def test_an_unknown_backend_name_is_ignored() -> None:
 Ramps = Mapping[BackendName, Fraction]
 
 
-def held(table: Table, service_id: int) -> dict[NextHop, Fraction]:
-    return dict(shares(pieces(blocks_by_service(table.values()).get(service_id, []))))
-
-
 @share(0.4)
 @given(balancers(most=1).filter(lambda balancer: balancer.services), st.data())
 def test_steps_move_only_borrowed_clients_and_end_at_the_first_table(balancer: Balancer, data: st.DataObject) -> None:
     """And a repeated step changes nothing."""
     program = compiled(balancer)
     (service,) = program.services
-    backend = data.draw(st.sampled_from(service.service.backends))
-    name, mine = backend.name, backend.next_hop
+    name = data.draw(st.sampled_from(service.service.backends)).name
     first = table_of(program.flows)
     table = after(first, balancer, {service.service.name: frozenset({name})})
     none_ejected = all_clients_in(balancer)
     repeated = data.draw(st.integers(1, STEPS - 1))
     for step in range(1, STEPS):
-        before = held(table, service.service_id)
+        before = decided(table.values(), balancer)[service.service_id].active.shares()
         slow = {(service.service.name, name): Fraction(step, STEPS)}
         table = after(table, balancer, none_ejected, slow)
         if step == repeated:
             assert after(table, balancer, none_ejected, slow) == table
             # `xenoovs apply` makes no slow start: it reads its progress from the switch.
             assert after(table, balancer, None) == table
-        now = held(table, service.service_id)
-        assert now.get(mine, 0) >= before.get(mine, 0)
+        now = decided(table.values(), balancer)[service.service_id].active.shares()
+        assert now.get(name, 0) >= before.get(name, 0)
         if any(b.weight for b in service.service.backends if b.name != name):
-            assert all(now.get(place, 0) <= share for place, share in before.items() if place != mine)
+            assert all(now.get(other, 0) <= share for other, share in before.items() if other != name)
     assert after(table, balancer, none_ejected) == first

@@ -25,14 +25,13 @@ import yaml
 
 from tests.driven_agent import DrivenAgent
 from tests.fake_switch import FakeSwitch, fake_bridge
-from tests.flow_oracle import blocks_by_service, is_pinned, pieces, shares
 from xenoovs.agent.health import AdvertisedChange, HealthChange
 from xenoovs.agent.log import LOGGER, facts_of, render_facts
 from xenoovs.agent.probe.target import AgentTarget, IcmpTarget
 from xenoovs.agent.report import Report
 from xenoovs.agent.state import BridgePorts, RoundFacts, Runtime
 from xenoovs.compile.pipeline import OTHER_PRIORITY, Stage
-from xenoovs.compile.read import read
+from xenoovs.compile.read import learns, read
 from xenoovs.datapath.database import PortState
 from xenoovs.decision.decision import Phase
 from xenoovs.decision.ejection import Ramps
@@ -40,7 +39,7 @@ from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.load import parse_config
-from xenoovs.openflow.flow import Flow, Learn
+from xenoovs.openflow.flow import Flow
 from xenoovs.show.snapshot import Override
 
 SCENARIOS = sorted(Path(__file__).parent.glob("*.yaml"))
@@ -61,10 +60,6 @@ def config_of(scenario: Mapping[str, Any], weights: list[int | None]) -> Balance
     service |= {"agent_check": scenario["agent_check"]} if "agent_check" in scenario else {}
     document = {"version": 1, "switch": switch, "services": [service]}
     return parse_config(yaml.safe_dump(document), file="scenario.yaml")
-
-
-def learns(flow: Flow) -> bool:
-    return any(isinstance(action, Learn) for action in flow.actions)
 
 
 class World:
@@ -182,20 +177,19 @@ class World:
     def seen(self) -> dict[str, object]:
         """All values that a step can check."""
         (service,) = self.balancer.services
-        blocks = [flow for flows in blocks_by_service(self.flows()).values() for flow in flows]
-        held = shares(pieces(blocks))
-        percent = [float(held.get(b.next_hop, 0) * 100) for b in service.backends]
-        _, transition = read(self.switch.dump_flows("ovsbr1"), self.balancer)
+        decision, transition = read(self.switch.dump_flows("ovsbr1"), self.balancer)
+        held = {name: share for _, found in decision.services for name, share in found.active.shares().items()}
+        moving = [move for _, moves in transition.services for move in moves]
         (change,) = tuple(self.rounds[-1].services()) or (None,)
         return {
-            "drains": sum(map(is_pinned, self.flows())),
-            "settling": sum(move.phase is Phase.SETTLING for _, moves in transition.services for move in moves),
+            "drains": len(moving),
+            "settling": sum(move.phase is Phase.SETTLING for move in moving),
             "timed": [each.backend for each in self.agent.state.runtime.overrides if each.until_s is not None],
             "out": sorted(self.agent.state.ejected.get("web", ())),
             "rounds": len(self.rounds),
             "moved": None if change is None else float(change.moved * 100),
             "moved_in_all": float(self.facts.moved.get("web", 0) * 100),
-            "shares": percent,
+            "shares": [float(held.get(b.name, 0) * 100) for b in service.backends],
             "foreign": self.foreign,
             "probes": self.probes,
             "heard": sorted(flow.match.in_port or "" for flow in self.flows() if flow.priority == OTHER_PRIORITY),

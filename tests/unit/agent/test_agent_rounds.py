@@ -17,9 +17,9 @@ import pytest
 
 from tests.agent_support import Scene, checked_scene, make_scene
 from tests.command_line import SMALL_CONFIG
+from tests.compiled import decided
 from tests.fake_switch import FakeSwitch, HangingSwitch, Soon, fake_bridge, nothing
 from tests.fleet_support import EMPTY, MORE, given, settled
-from tests.flow_oracle import blocks_by_service, pieces, shares
 from tests.patience import PATIENCE_S, eventually
 from tests.switch_tunnels import GENEVE, REMOTES, behind_tunnels
 from tests.unit import balancer as small
@@ -265,7 +265,6 @@ def test_a_round_that_does_not_end_is_reported_and_delays_no_answer(
 
 
 PINNING = replace(ONE, services=tuple(replace(s, drain=Drain(DrainMode.PIN)) for s in ONE.services))
-SECOND = ONE.services[0].backends[1].next_hop
 
 
 @pytest.mark.parametrize("balancer", [ONE, PINNING], ids=["none", "pin"])
@@ -277,8 +276,8 @@ def test_clients_of_a_dead_backend_move_while_the_database_does_not_answer(
     for name in ("bridges", "describe"):
         monkeypatch.setattr(switch, name, silent)
     assert not engine.round(DesiredState(balancer, {"s": frozenset({"b0"})}), now_s=1.0).difference.is_empty
-    blocks = blocks_by_service(seen.flow for seen in switch.dump_flows("ovsbr1"))
-    assert [set(shares(pieces(flows))) for flows in blocks.values()] == [{SECOND}]
+    found = decided((seen.flow for seen in switch.dump_flows("ovsbr1")), balancer)
+    assert [each.active.shares() for each in found.values()] == [{"b1": 1}]
     # Nothing is known about the ports of a bridge that was made anew.
     switch.restart("ovsbr1")
     with pytest.raises(SwitchUnreachable):
