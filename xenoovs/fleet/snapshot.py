@@ -235,10 +235,10 @@ def dpu_problems(rows: Iterable[DpuRow]) -> list[str]:
             f"the clocks of this host and of {first_names(names, most=3)} differ by minutes: set them (NTP)"
         )
     ending = sorted((row.certificate_left_s, row.name) for row in rows if row.certificate_left_s is not None)
-    ending = [(left_s, name) for left_s, name in ending if left_s <= CERTIFICATE_WARNING_S]
-    if ending:
-        whose = first_names([name for _, name in ending], most=3)
-        problems.append(certificate_problem(ending[0][0], whose=whose))
+    names = [name for left_s, name in ending if left_s <= CERTIFICATE_WARNING_S]
+    if names:
+        then = first_names(names[1:], most=3)
+        problems.append(certificate_problem(ending[0][0], whose=names[0], then=then))
     return problems
 
 
