@@ -76,7 +76,7 @@ _POLL_S = 0.2
 _RETRY_S = 0.5
 """Pause after a failed round. Flows are back within a second after a restart of Open vSwitch."""
 _LATE_S = 20.0
-"""A round that takes longer is reported, and requests stop waiting for it. Most waits for Open vSwitch end earlier
+"""A round that takes longer is reported, and requests wait for it at most as long. Most waits for Open vSwitch end earlier
 (revalidator/wait after 15 s, OVSDB after 10 s), so that their errors come first."""
 _COALESCE_S, _URGENT_COALESCE_S = 0.02, 0.005
 """How long a round waits for more changes, and how long if clients wait."""
@@ -440,7 +440,7 @@ class Agent:
 
     async def _try_round(self) -> bool:
         """Make a round. Return whether the bridge is as desired, except for a pause and known problems."""
-        timer = asyncio.get_running_loop().call_later(_LATE_S, self._round_is_late)
+        late = asyncio.create_task(self._report_late_round())
         try:
             change = await self._round()
         except ChangesHeld as held:
@@ -458,16 +458,19 @@ class Agent:
             self._failed(SystemFailure(reason=str(error)))
             return False
         finally:
-            timer.cancel()
+            late.cancel()
         self._done(change)
         problems = "; ".join(problem.text for problem in change.problems)
         notify(f"STATUS={problems or f'bridge {self.bridge} is as config {self.config.digest} says'}")
         self._waiters.settle(change)
         return True
 
-    def _round_is_late(self) -> None:
-        self._waiters.begin()
-        self._failed(RoundLate(bridge=self.bridge, after_s=_LATE_S))
+    async def _report_late_round(self) -> None:
+        """Fail the requests that wait for a late round, also those that come while it is late."""
+        while True:
+            await asyncio.sleep(_LATE_S)
+            self._waiters.begin()
+            self._failed(RoundLate(bridge=self.bridge, after_s=_LATE_S))
 
     def _failed(self, problem: XenoovsError) -> None:
         self._publish(self.report.failed(self.state.round, problem, bridge=self.bridge, now_s=self.store.now_s()))
