@@ -36,7 +36,7 @@ class KeyField(Enum):
 class BlockKey:
     """The bits that split the clients of a service. `field`: the part of the packet with these bits. `positions`: bit
     numbers, 0 the lowest bit of the field, in the order in which blocks use them; None for 0, 1, 2, ... `width`: most
-    bits to use, 0..16; None for 16. Blocks use as few as the tolerance needs."""
+    bits to use, 0..16; None for 16. As few are used as the fewest blocks need."""
 
     field: KeyField = KeyField.SOURCE_ADDRESS
     positions: tuple[int, ...] | None = None

@@ -66,7 +66,7 @@ class MatchForm:
         str | int | tuple[int, ...],
         Key(
             values.bits,
-            "auto: as few low bits as the tolerance needs, at most 16; a number: at most so many; a list: "
+            "auto: as few low bits as the fewest blocks need, at most 16; a number: at most so many; a list: "
             "these bit positions, 0 the lowest, in the order in which blocks use them; of a port up to 15, "
             "of IPv6 up to 111, because ovs-ofctl cannot match single bits of the first 16. Without a list, "
             "the lowest bit of a TCP source port comes last: Linux opens connections from even ports.",

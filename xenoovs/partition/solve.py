@@ -468,11 +468,10 @@ def layout(spaces: Sequence[int], width: int) -> Assignment:
 
 # The one call of the compiler: weights and a tolerance, or a budget of flows, to an assignment.
 #
-# The number of blocks never rises with the width (doubling all spaces keeps it), and nearly all of the gain lies in
-# the first widths at which the windows can be met; so the first one and the next two are solved.
+# The number of blocks never rises with the width, because doubling all spaces keeps it. So the widest width has the
+# fewest blocks, and a lower bound for it proves most solutions of the first width optimal.
 
 
-_WIDTHS_TRIED = 3
 _BUDGET_STEPS = 12
 """Steps of the binary search for a tolerance. Each ends at the deviation of a real solution, so few are needed."""
 
@@ -544,20 +543,20 @@ def unreachable(weights: Sequence[int], tolerance: Fraction, width: int) -> Tole
 
 
 def _fewest_blocks(weights: Sequence[int], tolerance: Fraction, widths: _Widths) -> tuple[int, ...]:
-    """Return spaces at the smallest of the best widths. The widest is solved before the widths between."""
-    last = min(widths.least + _WIDTHS_TRIED - 1, widths.most)
-    best = solve(windows(weights, widths.least, tolerance), 1 << widths.least)
-    at_last = windows(weights, last, tolerance)
-    if last == widths.least or proves_optimal(block_count(best), at_last, 1 << last):
-        return best
-    widest = solve(at_last, 1 << last)
-    if block_count(widest) == block_count(best):
-        return best
-    for width in range(widths.least + 1, last):
-        spaces = solve(windows(weights, width, tolerance), 1 << width)
-        if block_count(spaces) == block_count(widest):
-            return spaces
-    return widest
+    """Return spaces with the fewest blocks that any of the widths allows, at the smallest width that has them."""
+
+    def at(width: int) -> tuple[int, ...]:
+        return solve(windows(weights, width, tolerance), 1 << width)
+
+    spaces = at(widths.least)
+    widest = windows(weights, widths.most, tolerance)
+    if widths.least == widths.most or proves_optimal(block_count(spaces), widest, 1 << widths.most):
+        return spaces
+    fewest = block_count(solve(widest, 1 << widths.most))
+    if block_count(spaces) == fewest:
+        return spaces
+    wider = map(at, range(widths.least + 1, widths.most + 1))
+    return next(found for found in wider if block_count(found) == fewest)
 
 
 @lru_cache(maxsize=256)

@@ -134,6 +134,7 @@ def zipf(count: int) -> list[int]:
         pytest.param(equal(10), 1, 44, 40, 5, id="equal10-1%"),
         pytest.param(equal(10), 10, 24, 20, 3, id="equal10-10%"),
         pytest.param(equal(100), 5, 248, 200, 3, id="equal100"),
+        pytest.param([29, 60, 86], 2, 11, 7, 10, id="bug-the-first-three-widths-are-not-the-best"),
     ],
 )
 def test_flows_are_as_few_as_can_be(weights: list[int], percent: int, flows: int, bound: int, masks: int) -> None:
