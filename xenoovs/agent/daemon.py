@@ -76,7 +76,7 @@ _POLL_S = 0.2
 _RETRY_S = 0.5
 """Pause after a failed round. Flows are back within a second after a restart of Open vSwitch."""
 _LATE_S = 20.0
-"""A round that takes longer is reported, and requests wait for it at most as long. Most waits for Open vSwitch end earlier
+"""A round that takes longer is reported, and requests wait as long at most. Most waits for Open vSwitch end earlier
 (revalidator/wait after 15 s, OVSDB after 10 s), so that their errors come first."""
 _COALESCE_S, _URGENT_COALESCE_S = 0.02, 0.005
 """How long a round waits for more changes, and how long if clients wait."""
