@@ -237,8 +237,8 @@ def dpu_problems(rows: Iterable[DpuRow]) -> list[str]:
     ending = sorted((row.certificate_left_s, row.name) for row in rows if row.certificate_left_s is not None)
     names = [name for left_s, name in ending if left_s <= CERTIFICATE_WARNING_S]
     if names:
-        then = first_names(names[1:], most=3)
-        problems.append(certificate_problem(ending[0][0], whose=names[0], then=then))
+        then = f" (next: {first_names(names[1:], most=3)})" if names[1:] else ""
+        problems.append(certificate_problem(ending[0][0], whose=f"{names[0]}{then}"))
     return problems
 
 

@@ -83,14 +83,12 @@ _COMMON_NAME = regex(r"(?:^|[,+])CN=((?:[^,+\\]|\\.)+)")
 """The CN in a subject in the form of RFC 2253."""
 
 
-def certificate_problem(left_s: float | None, *, whose: str, then: str = "") -> str:
-    """Return the message that a certificate expires soon or has expired; empty if it does not. `then`: those whose
-    certificates expire next."""
+def certificate_problem(left_s: float | None, *, whose: str) -> str:
+    """Return the message that a certificate expires soon or has expired; empty if it does not."""
     if left_s is None or left_s > CERTIFICATE_WARNING_S:
         return ""
     when = f"ends in {duration(left_s)}" if left_s > 0 else f"ended {duration(-left_s)} ago"
-    after = f" (next: {then})" if then else ""
-    return f"the certificate of {whose} {when}{after}: make another one, and restart what uses it"
+    return f"the certificate of {whose} {when}: make another one, and restart what uses it"
 
 
 # Certificates and private keys of IPsec by openssl(1), which ovs-monitor-ipsec(8) uses too.
