@@ -18,7 +18,6 @@ from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.database import live_ports
-from xenoovs.datapath.megaflow import Verdict
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.ejection import Ramps
 from xenoovs.engine.engine import Engine
@@ -309,7 +308,10 @@ def blocks_of(program: Program | None, sampled: Sampled, service: str) -> tuple[
 
 def block_views(program: ServiceProgram, found: Iterable[BlockOffload]) -> tuple[BlockView, ...]:
     """Return the blocks of a service in the order of the key space, with the verdicts of an offload sample."""
-    worst, service = _worst(found), program.service
+    service = program.service
+    # A block has a verdict for each entry of its service; the worst comes last.
+    by_badness = sorted(found, key=lambda each: each.verdict.badness)
+    worst = {(each.block.key.value, each.block.key.mask): each.verdict for each in by_badness}
     width = max((block.rule.depth for block in program.blocks), default=0)
     views = []
     for block in {block.rule: block for block in program.blocks}.values():
@@ -319,13 +321,3 @@ def block_views(program: ServiceProgram, found: Iterable[BlockOffload]) -> tuple
         verdict, name = worst.get((own.value, own.mask)), own.field.ovs_name
         views.append(BlockView(own.value, own.mask, start, size, block.backend.name, name, verdict))
     return tuple(sorted(views, key=lambda view: view.start))
-
-
-def _worst(found: Iterable[BlockOffload]) -> dict[tuple[int, int], Verdict]:
-    """Return the worst verdict of each block, by value and mask: a block has one for each entry of its service."""
-    worst: dict[tuple[int, int], Verdict] = {}
-    for each in found:
-        key = each.block.key.value, each.block.key.mask
-        if key not in worst or each.verdict.badness > worst[key].badness:
-            worst[key] = each.verdict
-    return worst
