@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -20,7 +20,7 @@ from xenoovs.agent.control.client import Client
 from xenoovs.agent.control.files import bound_socket
 from xenoovs.agent.control.serve import ApiListener, serve, unix_listener
 from xenoovs.agent.daemon import Agent, Settings
-from xenoovs.agent.probe.target import ProbeResult, Target
+from xenoovs.agent.probe.target import AgentTarget, ProbeResult, Target
 from xenoovs.agent.runtime_file import RuntimeFile
 from xenoovs.agent.scheduler import Probe
 from xenoovs.engine.engine import Engine
@@ -33,13 +33,17 @@ async def all_answer(target: Target, *, timeout_s: float) -> ProbeResult:
 
 @dataclass
 class Servers:
-    """Backends that answer probes, but for those in `down`, by their addresses."""
+    """By address: backends that answer no probe, and what agents of servers reply, else `up`; None: nothing."""
 
     down: Collection[str] = ()
+    replies: dict[str, str | None] = field(default_factory=dict)
 
     async def probe(self, target: Target, *, timeout_s: float) -> ProbeResult:
-        is_well = str(getattr(target, "address", "")) not in self.down
-        return ProbeResult(ok=is_well, latency_s=0.0, reason="answered" if is_well else "no answer")
+        address = str(getattr(target, "address", ""))
+        reply = self.replies.get(address, "up") if isinstance(target, AgentTarget) else ""
+        if address in self.down or reply is None:
+            return ProbeResult(ok=False, latency_s=0.0, reason="no answer")
+        return ProbeResult(ok=True, latency_s=0.0, reason="answered", reply=reply)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from threading import Event
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -18,20 +16,15 @@ import pytest
 
 from tests.agent_support import Scene
 from tests.command_line import SMALL_CONFIG
-from tests.fake_switch import fake_bridge
 from tests.fleet_support import EMPTY, given, overridden, settled
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.agent import runtime_file
 from xenoovs.agent.config_file import ConfigFile
-from xenoovs.agent.daemon import Agent
 from xenoovs.agent.fleet_config import FleetConfig
 from xenoovs.agent.runtime_file import RuntimeFile, parse_runtime, render_runtime
 from xenoovs.agent.state import RoundFacts, Runtime
-from xenoovs.compile.pipeline import Stage, cookie_of
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import AgentRefused, CommandTimeout, ConfigError, ConfigUnreadable, StateUnusable
-from xenoovs.openflow.flow import service_of
-from xenoovs.openflow.text import parse_dump
 from xenoovs.show.snapshot import Override, Snapshot, parse_snapshot
 from xenoovs.store.view import FleetView
 from xenoovs.switch.process import run
@@ -301,60 +294,6 @@ def test_a_slow_disk_delays_the_answer_alone(scene: Scene, monkeypatch: pytest.M
         eventually(lambda: not scene.state.exists(), "the file is removed")
 
 
-def problem(agent: Agent) -> str:
-    return str(agent.config.problem or "")
-
-
-Revert = Callable[[Agent], None]
-
-
-@pytest.fixture
-def revert(monkeypatch: pytest.MonkeyPatch) -> Revert:
-    """Let the time for a confirmation be over."""
-
-    def wait(agent: Agent) -> None:
-        later = SimpleNamespace(monotonic=lambda: time.monotonic() + 3600, time=time.time)
-        monkeypatch.setattr("xenoovs.agent.reload.time", later)
-        agent.request_poll()
-        eventually(lambda: "not confirmed" in problem(agent), "the revert")
-
-    return wait
-
-
-def tried(scene: Scene, agent: Agent, old: str = "weight: 30", new: str = "weight: 300") -> None:
-    """Edit the config; return when it is applied and waits for its confirmation."""
-    scene.edit(old, new)
-    eventually(lambda: agent.snapshot().confirm_by_s is not None, "the config waits for its confirmation")
-
-
-CANNOT_BE = {
-    "a port that is not there": (("egress: p1", "egress: p7"), "port p7 is on no bridge"),
-    "a weight that no split meets": (("weight: 70", "weight: 0.00001"), "5% cannot be met with 16 bits"),
-    "a bridge that is not there": (("bridge: ovsbr1", "bridge: ovsbr9"), "bridge ovsbr9 does not exist"),
-    "no YAML": (("version: 1", "version: ["), "my.yaml:"),
-}
-
-
-@pytest.mark.parametrize("name", CANNOT_BE)
-def test_what_cannot_be_applied_does_not_replace_what_can_until_it_can(scene: Scene, name: str) -> None:
-    edit, message = CANNOT_BE[name]
-    with scene.agent() as (agent, _):
-        before, digest = scene.flows, agent.config.digest
-        scene.edit(*edit)
-        eventually(lambda: message in problem(agent), "the config is refused")
-        # Several rounds with the last valid one.
-        done_s = agent.state.round.last_s or 0.0
-        eventually(lambda: (agent.state.round.last_s or 0.0) > done_s, "another round is done")
-        assert (scene.flows, agent.config.digest, agent.state.round.rounds) == (before, digest, 1)
-        assert agent.snapshot().config_problem == problem(agent)
-        assert agent.snapshot().candidate not in ("", digest)
-        assert sum("the last good one stays" in event.text for event in agent.events.since(0)) == 1
-        if "port" in name:
-            scene.switch.set_ports(fake_bridge("ovsbr1", ["p0", "p1", "p7"]))
-            eventually(lambda: problem(agent) == "", "the port and then the config are accepted")
-            assert agent.config.balancer.uplinks.egress == "p7"
-
-
 def test_a_service_that_is_removed_is_logged_with_its_name(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     web = "  - {name: web, vip: 10.3.10.46, backends: [{name: web1, mac: 02:00:5e:10:00:07, weight: 1}]}\n"
     scene.config.write_text(SMALL_CONFIG + web)
@@ -363,14 +302,6 @@ def test_a_service_that_is_removed_is_logged_with_its_name(scene: Scene, caplog:
         eventually(lambda: agent.state.round.rounds == 2, "a round without the config")
     (removed,) = [vars(record)["facts"] for record in caplog.records if record.message == "service removed"]
     assert removed["service"] == "web"
-
-
-def test_a_comment_is_accepted_without_a_change(scene: Scene) -> None:
-    with scene.agent() as (agent, _):
-        digest = agent.config.digest
-        scene.config.write_text(f"# by hand\n{SMALL_CONFIG}")
-        eventually(lambda: agent.config.digest != digest, "the new text is read")
-        assert (agent.state.round.rounds, len(scene.switch.applied)) == (1, 1)
 
 
 def test_a_generation_of_a_fleet_that_changes_nothing_here_has_no_round(
@@ -396,51 +327,6 @@ def test_a_generation_of_a_fleet_that_changes_nothing_here_has_no_round(
         assert rounds.call_count > before
 
 
-@pytest.mark.parametrize("is_lost", [False, True], ids=["", "the reply of the switch was lost"])
-def test_an_unconfirmed_config_is_reverted(scene: Scene, revert: Revert, *, is_lost: bool) -> None:
-    with scene.agent(confirm_s=60) as (agent, client):
-        before, digest = scene.flows, agent.config.digest
-        client.ask("weight", {"service": "dns", "backend": "fips3", "weight": 40})
-        weighted = scene.flows
-        if is_lost:
-            scene.switch.lose_answer(CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0))
-        tried(scene, agent)
-        eventually(lambda: scene.flows != weighted, "the change is applied")
-        revert(agent)
-        assert scene.flows == weighted != before
-        assert agent.config.digest == digest
-        assert [override.weight for override in agent.state.runtime.overrides] == [40]
-
-
-def test_a_drain_under_way_is_reverted_completely(scene: Scene, revert: Revert) -> None:
-    """Also the flows that Open vSwitch learned for new connections meanwhile."""
-    scene.edit("protocol: udp", "protocol: tcp")
-    scene.edit("    backends:", "    drain: {mode: pin, timeout: 60s, idle_timeout: 60s}\n    backends:")
-    with scene.agent(confirm_s=60) as (agent, _):
-        before = scene.flows
-        tried(scene, agent, "weight: 70", "weight: 0")
-        cookie = cookie_of(Stage.LEARNED, service_id=agent.snapshot().services[0].service_id)
-        text = f" cookie={cookie:#x}, table=2, idle_timeout=60, priority=30,tcp,tp_src=7 actions=drop"
-        scene.switch.install("ovsbr1", (each.flow for each in parse_dump(text)))
-        revert(agent)
-        assert scene.flows == before
-
-
-def test_while_a_pause_holds_it_back_no_config_is_accepted_unconfirmed_and_confirmed_it_stays(scene: Scene) -> None:
-    with scene.agent(confirm_s=60) as (agent, client):
-        before, digest = scene.flows, agent.config.digest
-        client.ask("pause")
-        scene.edit("weight: 30", "weight: 300")
-        eventually(lambda: agent.snapshot().pending_flow_mods > 0, "the pause holds the change back")
-        assert (scene.flows, agent.config.digest, agent.snapshot().confirm_by_s) == (before, digest, None)
-        client.ask("resume")
-        changed, shown = scene.flows, agent.snapshot()
-        assert (shown.confirm_by_s is None, shown.rolls_back_to, shown.candidate) == (False, digest, "")
-        client.ask("confirm")
-        assert (agent.snapshot().confirm_by_s, agent.snapshot().rolls_back_to, problem(agent)) == (None, "", "")
-        assert scene.flows == changed != before
-
-
 def test_requests_are_answered_while_a_config_waits_for_a_switch(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     silent = CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0)
     with scene.agent() as (agent, client):
@@ -453,43 +339,3 @@ def test_requests_are_answered_while_a_config_waits_for_a_switch(scene: Scene, m
         assert "ovs-ofctl" in done["message"]
         monkeypatch.undo()
         eventually(lambda: agent.reloader.reloads == 1, "the new config is read")
-
-
-def test_a_pause_and_a_later_drain_survive_the_revert(scene: Scene, revert: Revert) -> None:
-    with scene.agent(confirm_s=60) as (agent, client):
-        client.ask("weight", {"service": "dns", "backend": "fips2", "weight": 7})
-        tried(scene, agent)
-        client.ask("drain", {"service": "dns", "backend": "fips2"})
-        drained = scene.flows
-        client.ask("pause")
-        revert(agent)
-        assert (agent.snapshot().is_paused, scene.flows) == (True, drained)
-        client.ask("resume")
-        eventually(lambda: scene.flows == drained, "flows of the old config, without the drained one")
-        assert [(o.backend, o.weight) for o in agent.state.runtime.overrides] == [("fips2", Fraction(0))]
-
-
-def test_the_revert_leaves_other_services_unchanged(scene: Scene, revert: Revert) -> None:
-    """Its drain continues; the revert of the changed service ended it too."""
-    second = SMALL_CONFIG.partition("services:\n")[2].replace("dns", "ntp").replace("53", "123")
-    scene.config.write_text(SMALL_CONFIG + second)
-    with scene.agent(confirm_s=60) as (agent, client):
-        first, before = agent.snapshot().services[0].service_id, scene.flows
-        tried(scene, agent, "weight: 30}\n  - name: ntp", "weight: 300}\n  - name: ntp")
-        client.ask("drain", {"service": "ntp", "backend": "fips2"})
-        bundles, drained = len(scene.switch.applied), {f for f in scene.flows if service_of(f.cookie) != first}
-        revert(agent)
-        assert {f for f in scene.flows if service_of(f.cookie) != first} == drained
-        assert {f for f in scene.flows if service_of(f.cookie) == first} < before
-        ours = [mod.flow for _, bundle in scene.switch.applied[bundles:] for mod in bundle.mods]
-        assert {service_of(flow.cookie) for flow in ours} == {first}
-
-
-def test_overrides_that_the_old_config_refuses_end_with_an_event(scene: Scene, revert: Revert) -> None:
-    with scene.agent(confirm_s=60) as (agent, client):
-        tried(scene, agent, "    backends:", "    backends:\n      - {name: new, mac: 02:00:5e:10:00:09, weight: 9}")
-        for name in ("fips2", "fips3"):
-            client.ask("drain", {"service": "dns", "backend": name})
-        revert(agent)
-        eventually(lambda: agent.state.runtime.overrides == (), "both drains have ended")
-        assert "an override has ended" in [event.text for event in agent.events.since(0)]
