@@ -143,6 +143,18 @@ def test_a_flow_of_somebody_else_is_not_overwritten(on_bridge: Command, bridge: 
     assert bridge.dump_flows() == foreign
 
 
+def test_apply_refuses_what_cannot_be_whole_unless_told(on_bridge: Command, bridge: DummyBridge, config: Path) -> None:
+    config.write_text(SMALL_CONFIG.replace("weight: 30}", "weight: 30, egress: p2}"))
+    said = on_bridge("apply", config, "--yes")
+    assert (said.status, "p2" in said.err, "--partial" in said.err) == (1, True, True)
+    assert bridge.dump_flows() == []
+    said = on_bridge("apply", config, "--yes", "--partial")
+    assert said.status == 0
+    assert "port p2 is on no bridge (ovsbr1 has p0, p1); no clients for dns/fips3" in said.out
+    macs = {flow.partition("mod_dl_dst:")[2][:17] for flow in bridge.ours() if "table=1," in flow}
+    assert macs == {"02:00:5e:10:00:02"}
+
+
 def test_status_counts_what_was_sent_and_tells_when_flows_are_missing(
     on_bridge: Command, bridge: DummyBridge, config: Path
 ) -> None:

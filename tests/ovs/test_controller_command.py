@@ -7,14 +7,17 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from tests.command_line import SMALL_CONFIG, CommandLine, finish, running, start
 from tests.ovs.dummy import DummyBridge, DummyOvs, kill_and_start_vswitchd, udp_packet
+from tests.ovs.test_agent_seen import samples
 from tests.patience import PATIENCE_S, eventually
 
 CONFIG = SMALL_CONFIG.replace("weight: 30}", "weight: 30, egress: p2}")
@@ -169,6 +172,37 @@ def test_a_socket_that_vanishes_comes_back(own_ovs: DummyOvs, config: Path) -> N
         assert _mode(socket) == "600"
         kill_and_start_vswitchd(bridge.ovs)
         eventually(lambda: _backends(bridge) == {"02", "03"}, "all flows again")
+
+
+def test_of_a_switch_elsewhere_flows_are_counted(wide: DummyBridge, config: Path, tmp_path: Path) -> None:
+    """No program of Open vSwitch can be run, and there is no database: all that is known came by OpenFlow."""
+    env, control = {"PATH": str(tmp_path), "OVS_RUNDIR": str(tmp_path)}, tmp_path / "xenoovs" / "ovsbr1.sock"
+    options = ("--listen", "127.0.0.1:0", "--web", "127.0.0.1:0", "--offload-interval", "100ms", "--log", "json")
+    with running("controller", config, *options, env=env) as process:
+        assert process.stderr is not None
+        places = (str(json.loads(line).get("at", "")) for line in process.stderr)
+        target, url = islice((at for at in places if at.startswith(("tcp:", "http:"))), 2)
+        wide.ovs.vsctl("set-controller", wide.name, target)
+        for number in range(1, 3):
+            # Flows that are made anew begin to count anew: what was counted stays.
+            eventually(lambda: _backends(wide) == {"02", "03"}, "all flows")
+            wide.send("p0", [udp_packet(f"198.51.100.{client}") for client in range(40)])
+            sent = {name: len(wide.sent(port)) for name, port in (("fips2", "p1"), ("fips3", "p2"))}
+            assert (sum(sent.values()), min(sent.values()) > 0) == (40 * number, True)
+            wanted = {(name, "unknown", "dns"): packets for name, packets in sent.items()}
+            eventually(partial(_counts, url, "packets", wanted), "the packets of each backend")
+            assert _counts(url, "bytes", {key: 100 * packets for key, packets in wanted.items()})
+            said = finish(start("status", "--control", control, "-o", "json"))
+            backends = json.loads(said.out)["snapshot"]["services"][0]["backends"]
+            assert {one["name"]: (one["counted"]["packets"], one["traffic"]) for one in backends} == {
+                name: (packets, None) for name, packets in sent.items()
+            }
+            wide.ofctl("del-flows", "table=1,ip")
+        assert samples(url, "xenoovs_service_offload_ratio") == {}
+
+
+def _counts(url: str, what: str, wanted: Mapping[tuple[str, str, str], int]) -> bool:
+    return samples(url, f"xenoovs_backend_{what}_total") == wanted
 
 
 @pytest.mark.each_release

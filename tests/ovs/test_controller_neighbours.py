@@ -26,6 +26,7 @@ from xenoovs.controller.neighbour_discovery import answer_flows
 from xenoovs.controller.server import ControllerSwitch, Server
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.balancer import Claim, PortRange, Protocol
+from xenoovs.model.emit import render_config
 from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.openflow.text import parse_flow, render_flow
 from xenoovs.switch.process import run
@@ -114,27 +115,12 @@ def _follow_as_master(server: Server, bridge: DummyBridge) -> None:
     eventually(lambda: _flows(bridge) == _WANTED, "the flows that bring solicitations")
 
 
-_CONFIG = """
-version: 1
-switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
-services:
-  - name: web
-    vip: "2001:db8::80"
-    vip_mac: "02:00:5e:10:00:01"
-    protocol: tcp
-    ports: [443]
-    backends:
-      - {name: www1, mac: "02:00:5e:10:00:11", weight: 3}
-      - {name: www2, mac: "02:00:5e:10:00:12", weight: 1}
-"""
-
-
 def test_the_command_answers_for_the_addresses_of_its_config(bridge: DummyBridge, tmp_path: Path) -> None:
-    config = tmp_path / "my.yaml"
-    config.write_text(_CONFIG)
+    config, text = tmp_path / "my.yaml", render_config(_BALANCER)
+    config.write_text(text)
     with running("controller", config, "--db", bridge.ovs.db, "--listen", "127.0.0.1:0", "--attach") as process:
         for times, vip in enumerate((_VIP, _OTHER), 1):
-            config.write_text(_CONFIG.replace(_VIP, vip))
+            config.write_text(text.replace(_VIP, vip))
             # The flow for the address comes with the first round.
             eventually(partial(_has_flow_for, bridge, vip), f"the flow for {vip}")
             _receive(bridge, solicitation(target=IPv6Address(vip).packed))

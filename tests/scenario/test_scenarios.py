@@ -2,13 +2,13 @@
 
 Keys of a step: `dies`, `answers`, `restart_agent`, `restart_switch`, `delete_flows`, `weights` (null: the config lacks
 the backend), `overrides` (what operators have set: `weight`, 0 without it, `maintenance`, and `for_s`), `unlinked` (the
-ports without link from now on), `jump` (the clock leaps to this time), `busy` (whether old backends get packets in a
-drain), `replies` (of the agents of servers, from now on) happen; `timed` (overrides that will end), `out`, `rounds`
-(that changed flows), `moved`, `moved_in_all` and `shares` (percent), `logged` (how each line begins that was logged
-since the last step), `foreign`, `probes`, `drains` (blocks that move), `settling` (those of them whose new connections
-still stay), `heard` (the ports whose other traffic goes on), `died` (dead ports and when they died),
-`same_flows_as_at_first` must be true. With `own_ports` each backend has a port of its own: b0 has p1. `backups`: the
-backends that are backups. `switch`: further keys of the config's `switch`.
+ports without link from now on), `foreign_flow` (in place of all flows of others; empty: none), `jump` (the clock leaps
+to this time), `busy` (whether old backends get packets in a drain), `replies` (of the agents of servers, from now on)
+happen; `timed` (overrides that will end), `out`, `rounds` (that changed flows), `moved`, `moved_in_all` and `shares`
+(percent), `logged` (how each line begins that was logged since the last step), `foreign`, `probes`, `drains` (blocks
+that move), `settling` (those of them whose new connections still stay), `heard` (the ports whose other traffic goes
+on), `died` (dead ports and when they died), `same_flows_as_at_first` must be true. With `own_ports` each backend has a
+port of its own: b0 has p1. `backups`: the backends that are backups. `switch`: further keys of the config's `switch`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.load import parse_config
-from xenoovs.openflow.flow import Flow
+from xenoovs.openflow.flow import FOREIGN, Bundle, Command, Flow, FlowMod
+from xenoovs.openflow.text import parse_flow
 from xenoovs.show.snapshot import Override
 
 SCENARIOS = sorted(Path(__file__).parent.glob("*.yaml"))
@@ -156,6 +157,11 @@ class World:
             self.switch.restart("ovsbr1")
         for flow in sorted(self.flows(), key=str)[: step.get("delete_flows", 0)]:
             self.switch.remove_flow("ovsbr1", flow.key)
+        if "foreign_flow" in step:
+            for seen in self.switch.dump_flows("ovsbr1", only=FOREIGN):
+                self.switch.remove_flow("ovsbr1", seen.flow.key)
+            texts = filter(None, [step["foreign_flow"]])
+            self.switch.apply("ovsbr1", Bundle(tuple(FlowMod(Command.ADD, parse_flow(text)) for text in texts)))
         if "unlinked" in step:
             self.link(step["unlinked"])
             self.round(urgent=True)
