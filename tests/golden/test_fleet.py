@@ -12,12 +12,13 @@ import click
 import pytest
 
 from tests.golden.test_flows import compare
+from tests.judged import assert_recorded
 from tests.unit.store.test_cluster import LEADER, facts
 from xenoovs.agent.telemetry import exposition
 from xenoovs.dataclass import replace
 from xenoovs.fleet.commands import status
 from xenoovs.fleet.commands.page import fleet_page
-from xenoovs.fleet.commands.top import FleetScreen, fleet_frame
+from xenoovs.fleet.commands.top import FleetScreen, fleet_frame, head_height
 from xenoovs.fleet.health import Votes
 from xenoovs.fleet.snapshot import (
     DPUS,
@@ -146,3 +147,37 @@ def test_the_page_shows_a_freeze_as_status_does() -> None:
     assert ("the fleet is frozen until 1970-01-01 00:01:00, by ann: sales week-end", "warn") in cast(
         list[object], page["notices"]
     )
+
+
+def many(dpus: int = 1000, *problems: str) -> FleetSnapshot:
+    rows = [DpuRow(f"dpu{n:03}", DpuState.APPLIED, DpuStatus(f"dpu{n:03}", applied=41), 12.0) for n in range(dpus)]
+    status = replace(rows[500].status, applied=40, error="port p9 is not on bridge ovsbr1 " * 9)
+    rows[500] = replace(rows[500], state=DpuState.FAILED, status=status)
+    return FleetSnapshot(FleetView("production", 1, 41, 7, 0), tuple(rows), (), True, problems, 0.0)
+
+
+FEW = many(501)
+FRAMES = {
+    "a thousand DPUs fit, and trouble comes first": (many(), ""),
+    "a note that is cut off is below the table where there is room": (replace(FEW, rows=FEW.rows[498:]), ""),
+    "keys scroll to the end and no further": (many(), "end down page-down"),
+    "and back": (many(), "end home up"),
+    "a filter shows one state, from its first DPU": (many(), "end f"),
+    "the next one": (many(), "end f f"),
+    "and returns to all": (many(), "f f f"),
+    "many problems leave room for DPUs": (many(503, *(f"problem {n} " * 20 for n in range(30))), ""),
+}
+
+
+def pressed(snapshot: FleetSnapshot, keys: str) -> list[str]:
+    screen = FleetScreen()
+    for key in keys.split():
+        screen = screen.after(key, snapshot, page=24 - head_height(snapshot))
+    return [click.unstyle(line) for line in fleet_frame(snapshot, screen, Size(80, 24))]
+
+
+def test_frames_are_as_recorded_and_fit(*, update_golden: bool) -> None:
+    frames = {title: pressed(*case) for title, case in FRAMES.items()}
+    assert {len(frame) for frame in frames.values()} == {24}
+    assert max(len(line) for frame in frames.values() for line in frame) <= 80
+    assert_recorded("top/fleet.txt", {title: "\n".join(frame) for title, frame in frames.items()}, update=update_golden)

@@ -96,30 +96,6 @@ def test_the_rates_of_backends_are_their_shares(profile: ModuleType) -> None:
     assert profile.register().get_streams(direction=1, port_id=1, tunables=[]) == []
 
 
-@pytest.mark.parametrize(
-    ("change", "options", "message"),
-    [
-        (("protocol: udp\n    ports: [53]", "protocol: icmp"), [], "serves icmp; a profile can send UDP and TCP alone"),
-        (("    vip: 10.3.10.45\n    vip_mac: c4:70:bd:a0:56:ac\n", ""), [], "service dns has no `vip`"),
-        (
-            ("dns\n", "dns\n    match: {bits: [0, 20]}\n"),
-            [],
-            "by bit 20 of their address, which is the same for all of",
-        ),
-        (("", ""), ["--sources", "nowhere"], "'nowhere' is neither an IP address nor a net"),
-    ],
-    ids=["protocol", "vip", "bits", "sources"],
-)
-def test_what_a_profile_cannot_send_is_an_error(
-    xenoovs: CommandLine, tmp_path: Path, change: tuple[str, str], options: list[str], message: str
-) -> None:
-    path = tmp_path / "my.yaml"
-    path.write_text(SERVICES.replace(*change, 1))
-    result = xenoovs("measure", "trex-profile", path, *options)
-    assert (result.status, result.out) == (1, "")
-    assert message in result.err
-
-
 def sent(stream: Any, chance: random.Random) -> Packet:
     """A packet of a stream, as TRex's field engine makes it."""
     builder = stream.packet

@@ -1,4 +1,4 @@
-"""A command in the virtual machine of a lab gets its files, and an agent in a lab its config."""
+"""A lab that is not there, and an agent in a lab."""
 
 from __future__ import annotations
 
@@ -9,25 +9,11 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG, CommandLine
 from xenoovs.lab import config as lab_config
-from xenoovs.lab import target as lab_vm
 from xenoovs.lab.config import FollowedConfig
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.topology import plan_topology
 from xenoovs.model.include import ConfigSources
 from xenoovs.model.load import parse_config
-
-
-def test_files_that_are_named_go_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "my.yaml").write_bytes(b"version: 1\r\n\xff")
-    (tmp_path / "dump.txt").write_text("a dump")
-    found = lab_vm._files(["verify-offload", "my.yaml", f"--from-dump={tmp_path}/dump.txt", "--lab", "one"])
-    assert found == {f"{tmp_path}/my.yaml": "version: 1\r\n\udcff", f"{tmp_path}/dump.txt": "a dump"}
-
-
-@pytest.mark.parametrize("word", ["/proc/self/status", "/sys/class/net/lo/mtu", "/bin/sh", "/", ""])
-def test_what_the_machine_has_of_its_own_does_not(word: str) -> None:
-    assert lab_vm._files([word]) == {}
 
 
 def test_without_a_machine_a_lab_is_sought_on_this_host(

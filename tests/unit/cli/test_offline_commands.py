@@ -37,7 +37,9 @@ def test_the_default_is_the_config_of_the_unit() -> None:
     assert re.findall(r"^ExecStart=\S+ agent (\S+)", UNIT.read_text(), re.MULTILINE) == [str(defaults.SERVICE_CONFIG)]
 
 
-def test_a_virtual_machine_gets_what_the_environment_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_virtual_machine_gets_the_files_that_are_named_and_none_that_it_has_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config, lab, sent = tmp_path / "my.yaml", tmp_path / "labs/one", list[dict[str, Any]]()
     config.write_text(SMALL_CONFIG)
     monkeypatch.setenv("XENOOVS_LAB_DIRECTORY", str(lab.parent))
@@ -45,9 +47,15 @@ def test_a_virtual_machine_gets_what_the_environment_names(tmp_path: Path, monke
     write_state(lab, LabState(complete=True, topology=plan_topology("one", balancer())))
     (lab / "config.link").symlink_to(config)
     monkeypatch.setattr("xenoovs.lab.nic.call.attach", lambda *_, **order: sent.append(order))
-    run_in_vm(VirtualMachine(lab.parent), ["xenoovs", "apply"], name="one")
+    monkeypatch.chdir(tmp_path)
+    Path("other.yaml").write_bytes(b"version: 1\r\n\xff")
+    Path("dump").write_text("a dump")
+    words = ["verify-offload", "other.yaml", f"--from-dump={tmp_path}/dump", "--lab", "one", "/", ""]
+    of_its_own = ["/proc/self/status", "/sys/class/net/lo/mtu", "/bin/sh"]
+    run_in_vm(VirtualMachine(lab.parent), ["xenoovs", *words, *of_its_own], name="one")
     assert {"XENOOVS_LAB": "one", "XENOOVS_CONFIG": str(config)}.items() <= sent[0]["environment"].items()
-    assert list(sent[0]["files"]) == [str(config)]
+    texts = {"other.yaml": "version: 1\r\n\udcff", "dump": "a dump", "my.yaml": SMALL_CONFIG}
+    assert sent[0]["files"] == {f"{tmp_path}/{name}": text for name, text in texts.items()}
 
 
 READS_ONLY = {"history", "status", "describe", "top", "logs", "verify-offload", "why", "plan", "explain"} | {

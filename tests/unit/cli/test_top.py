@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.judged import assert_recorded
-from tests.snapshots import snapshot
-from xenoovs.cli.top import Order, Quit, Sort, View, frame, names_of, pressed, sorted_rows
+from tests.snapshots import NOW_S, snapshot
+from xenoovs.cli.top import Order, Quit, Sort, Task, View, frame, names_of, pressed, sorted_rows
 from xenoovs.show.screen import Size, line, one_column
+from xenoovs.show.snapshot import PortView, Snapshot
 from xenoovs.show.terminal import fit
 
 KEYS = ("up", "down", "j", "k", "page-up", "page-down", "home", "end", "d", "u", "s", "y", "n", "x", "escape")
@@ -50,6 +51,39 @@ def test_keys(*, update_golden: bool) -> None:
 
 def test_one_order_begins_with_most_packets_in_software() -> None:
     assert names_of(sorted_rows(snapshot(), Sort.SOFTWARE)[0]) == ("web", "b1")
+
+
+TROUBLE = replace(
+    snapshot(),
+    is_paused=True,
+    last_error="bridge ovsbr1 is not there; the switch has br-int",
+    config_problem="config.yaml:3:1: services: is missing",
+    confirm_by_s=NOW_S + 20,
+    ports=(PortView("p0", 1, link_up=False), PortView("p1", None, link_up=None)),
+    pending_flow_mods=4,
+)
+EMPTY = replace(snapshot(), services=(), last_round_s=None, sampled_s=None)
+
+FRAMES: dict[str, tuple[Snapshot, View, Size]] = {
+    "80x24": (snapshot(), View(), Size(80, 24)),
+    "a wide window": (snapshot(), View(("web", "b2")), Size(150, 16)),
+    "a low window": (snapshot(), View(("dns<script>alert(1)</script>", "b1")), Size(80, 8)),
+    "a question": (snapshot(), View(("web", "b1"), question=Order(Task.DRAIN, ("web", "b1"))), Size(80, 12)),
+    "sorted by state": (snapshot(), View(("web", "b2"), Sort.STATE), Size(80, 12)),
+    "sorted by packets": (snapshot(), View(None, Sort.PPS, message="web/b3 is already drained"), Size(100, 12)),
+    "in trouble": (TROUBLE, View(), Size(80, 20)),
+    "nothing yet": (EMPTY, View(), Size(80, 6)),
+    "in a pipe": (snapshot(), View(), Size(120)),
+}
+
+
+def test_frames_are_as_recorded_and_fit(*, update_golden: bool) -> None:
+    shown = dict[str, str]()
+    for title, (state, view, size) in FRAMES.items():
+        lines = [click.unstyle(text) for text in frame(state, view, size)]
+        assert (max(map(len, lines)) <= size.width, size.height in (None, len(lines))) == (True, True)
+        shown[title] = "\n".join(lines)
+    assert_recorded("top/frames.txt", shown, update=update_golden)
 
 
 @given(st.lists(st.sampled_from(KEYS), max_size=30), st.integers(20, 200), st.integers(6, 60))

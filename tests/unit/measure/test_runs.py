@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.judged import assert_recorded
 from tests.patience import eventually
 from xenoovs.errors import FileUnusable, MeasureError
 from xenoovs.measure import packet_program, schedule
@@ -31,8 +32,10 @@ from xenoovs.measure.samples import (
     Value,
     find_runs,
     new_run,
+    parse_run,
     parse_samples,
     read_recorded,
+    render_run,
     resumed_run,
 )
 from xenoovs.measure.schedule import Basis, Experiment, Measurement, RunProgress, carry_out, order_of
@@ -126,28 +129,52 @@ def test_a_directory_without_runs_is_an_error_that_names_it(tmp_path: Path) -> N
         find_runs(tmp_path / "missing")
 
 
-GOOD = '{"experiment": "rate", "point": {}, "repeat": 0, "at": "", "values": {}, "suspect": []}\n'
+GOOD = '{"experiment": "rate", "point": {}, "repeat": 0, "at": "", "values": {}, "suspect": []}'
+RUN_TEXT = render_run(RUN)
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("{", "line 2, column 1: EOF while parsing an object"),
-        ("[1]", "line 2, `{`: Input should be an object"),
-        (GOOD.strip().replace("0,", "NaN,"), "line 2, `repeat`: Input should be a valid integer"),
-        (GOOD.strip().replace('"values": {}', '"values": {"rtt_us": [1, "x"]}'), "line 2, `values.rtt_us`: expected a"),
-        (GOOD.strip().replace('"values": {}', '"values": {"rtt_us": NaN}'), "line 2, `values.rtt_us`: expected a"),
-        (GOOD.strip().replace('"values": {}', f'"values": {{"sent": 1{"0" * 400}}}'), "`values`: a number is above"),
-        (GOOD.strip().replace('"point": {}', '"point": {"a": []}'), "line 2, `point.a`: expected a plain value"),
-        (GOOD.strip().replace('"at": ""', r'"at": "\ud800"'), "line 2, column "),
-        (GOOD.strip().replace("rate", "loss"), "line 2: a sample of 'loss' in a run of 'rate'"),
-        (GOOD.strip(), "repeat 0 of point {} is there twice"),
-    ],
-)
-def test_wrong_samples_name_their_line(line: str, reason: str) -> None:
-    with pytest.raises(FileUnusable) as caught:
-        parse_samples(f"{GOOD}{line}\n", file="samples.jsonl", experiment="rate")
-    assert reason in str(caught.value)
+def but(text: str, before: str, after: str) -> str:
+    assert before in text
+    return text.replace(before, after, 1)
+
+
+LINES = {
+    "half an object": "{",
+    "a list": "[1]",
+    "no number of a repeat": but(GOOD, "0,", "NaN,"),
+    "a list with a text": but(GOOD, '"values": {}', '"values": {"rtt_us": [1, "x"]}'),
+    "a value that is no number": but(GOOD, '"values": {}', '"values": {"rtt_us": NaN}'),
+    "a value above all numbers": but(GOOD, '"values": {}', f'"values": {{"sent": 1{"0" * 400}}}'),
+    "a list in a point": but(GOOD, '"point": {}', '"point": {"a": []}'),
+    "half a character": but(GOOD, '"at": ""', r'"at": "\ud800"'),
+    "another experiment": but(GOOD, "rate", "loss"),
+    "a sample twice": GOOD,
+}
+RUNS = {
+    "another version": but(RUN_TEXT, '"xenoovs_run": 1', '"xenoovs_run": 99, "later": []'),
+    "more repeats than there may be": but(RUN_TEXT, '"repeats": 2', '"repeats": 99999999999999999999'),
+    "no repeats": but(RUN_TEXT, '"repeats": 2', '"repeats": 0'),
+    "a version that is no text": but(RUN_TEXT, '"xenoovs": "1"', '"xenoovs": {}'),
+    "an option that is a list": but(RUN_TEXT, '"options": {}', '"options": {"a": []}'),
+    "a point above all numbers": but(RUN_TEXT, '"frame_bytes": 64', '"frame_bytes": 1e400'),
+    "a seed above all numbers": but(RUN_TEXT, '"seed": 7', f'"seed": {"1" * 5000}'),
+    "a bed of another kind": but(RUN_TEXT, '"kind": "lab"', '"kind": "moon"'),
+    "half a character in a run": but(RUN_TEXT, "userspace", "\\ud800"),
+    "a command that is no text": but(RUN_TEXT, '"measure"', "7"),
+}
+
+
+def test_values_that_no_run_has_are_named_with_their_line(*, update_golden: bool) -> None:
+    said = dict[str, str]()
+    for title, line in LINES.items():
+        with pytest.raises(FileUnusable) as caught:
+            parse_samples(f"{GOOD}\n{line}\n", file="samples.jsonl", experiment="rate")
+        said[title] = str(caught.value)
+    for title, text in RUNS.items():
+        with pytest.raises(FileUnusable) as caught:
+            parse_run(text, file="run.json")
+        said[title] = str(caught.value)
+    assert_recorded("measure/files.txt", said, update=update_golden)
 
 
 @given(st.text() | st.binary().map(lambda data: data.decode("latin-1")))
