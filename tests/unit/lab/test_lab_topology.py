@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from fractions import Fraction
 from ipaddress import ip_address, ip_network
 
 import pytest
 
+from tests.judged import assert_recorded
 from xenoovs.errors import LabError
 from xenoovs.lab.probing import in_lab, job_of
 from xenoovs.lab.topology import client_net, draw_clients, parse_net, plan_topology, whole_space
@@ -36,12 +38,6 @@ def _balancer(*services: Service, ports: tuple[str, ...] = ("p0",), other: str =
 DNS = _service("dns", Claim(BOTH, VIPS, Protocol.UDP, (PortRange(53, 53),)), _backend("a", 1), _backend("b", 2))
 
 
-def test_the_bridge_has_the_ports_of_the_config_in_order_and_the_host_port() -> None:
-    topology = plan_topology("x", _balancer(DNS, ports=("p0", "p2")))
-    assert topology.bridges[0].ports == ("p0", "p2", "p1", "pf0hpf")
-    assert [bridge.secure for bridge in topology.bridges] == [True, False]
-
-
 def test_every_port_of_every_bridge_is_the_end_of_one_link_in_the_switch() -> None:
     far = _service("far", Claim(BOTH, VIPS, Protocol.TCP), _backend("c", 3, egress="pf0hpf"))
     topology = plan_topology("x", _balancer(DNS, far, ports=("p0", "p2"), other="drop"))
@@ -60,23 +56,6 @@ def test_no_namespace_has_two_devices_of_one_name_or_a_name_that_linux_refuses()
     ends = [(end.namespace, end.interface) for link in topology.links for end in (link.near, link.far)]
     assert len(ends) == len(set(ends))
     assert max(len(interface) for _, interface in ends) <= 15
-
-
-def test_a_mac_behind_one_port_is_one_machine_for_all_its_services() -> None:
-    web = _service("web", Claim(BOTH, VIPS[:1], Protocol.TCP, (PortRange(80, 81),)), _backend("w", 1))
-    twin = _service("twin", Claim(BOTH, VIPS[:1], Protocol.ICMP), _backend("t", 1, egress="pf0hpf"))
-    first, second, far = plan_topology("x", _balancer(DNS, web, twin)).machines
-    assert (first.names, second.names) == (("a", "w"), ("b",))
-    assert first.addresses == ("10.3.10.45", "2001:db8:10::80")
-    assert first.listen == (("tcp", 80), ("tcp", 81), ("udp", 53))
-    assert (far.names, far.mac, far.egress) == (("t",), first.mac, "pf0hpf")
-
-
-@pytest.mark.parametrize(("other", "interface"), [("passthrough", "cl1"), ("normal", "cl1"), ("drop", "ret1")])
-def test_answers_go_to_where_the_policy_lets_them(other: str, interface: str) -> None:
-    topology = plan_topology("x", _balancer(DNS, other=other))
-    macs = {link.far.interface: link.far.mac for link in topology.links}
-    assert {machine.gateway_mac for machine in topology.machines} == {macs[interface]}
 
 
 def test_a_mac_of_the_config_is_not_used_for_the_labs_own_ends() -> None:
@@ -155,24 +134,12 @@ services:
 """
 
 
-def config(probe: str = "tcp", vip: str = "10.3.10.45", *, old: str = "", new: str = "", more: str = "") -> Balancer:
+def config(
+    probe: str = "tcp", vip: str = "10.3.10.45", *, text: str = CONFIG, old: str = "", new: str = "", more: str = ""
+) -> Balancer:
     """The config, where `new` stands for `old`, and `more` at its end."""
-    text = CONFIG.format(probe=probe, vip=vip).replace(old, new) + more
+    text = text.format(probe=probe, vip=vip).replace(old, new) + more
     return parse_config(text, file="my.yaml", for_lab=True)
-
-
-def inside_of(balancer: Balancer) -> Service:
-    """The service as it is in the lab of its config."""
-    return in_lab(balancer, plan_topology("x", balancer)).services[0]
-
-
-def addresses(service: Service) -> list[str]:
-    return [str(backend.address) for backend in service.backends]
-
-
-def test_backends_without_an_address_get_one_of_the_lab_that_is_no_vip() -> None:
-    assert addresses(inside_of(config())) == ["192.168.255.2", "192.168.255.1", "10.3.10.6", "192.168.255.3"]
-    assert addresses(inside_of(config(vip="192.168.255.9")))[0] == "172.31.255.1"
 
 
 def test_the_lab_keeps_its_addresses_whatever_the_config_gets_later() -> None:
@@ -184,42 +151,40 @@ def test_the_lab_keeps_its_addresses_whatever_the_config_gets_later() -> None:
     for later in (inside, parse_config(render_config(inside), file="my.yaml", for_lab=True)):
         assert plan_topology("x", later) == topology
     later = in_lab(config(old="192.168.255.1", new="10.9.9.9"), topology)
-    assert addresses(later.services[0])[1] == "192.168.255.1"
+    assert str(later.services[0].backends[1].address) == "192.168.255.1"
     assert plan_topology("x", later) == topology
 
 
-def test_servers_and_their_agents_are_probed_in_the_switch_without_the_certificates_of_the_host() -> None:
-    """Probes of agents were sent in the network of the host."""
-    agents = "agent_check: {port: 9707, netns: host, interface: eth0}\n"
-    service = inside_of(config("https, netns: host, interface: eth0, ca_file: /x", more=agents))
-    assert (health := service.health) is not None
-    assert (health.netns, health.interface, health.insecure, health.ca_file) == ("xo-x-sw", None, True, None)
-    assert service.agent_check is not None
-    assert (service.agent_check.netns, service.agent_check.interface) == ("xo-x-sw", None)
-    assert all(backend.address is not None for backend in service.backends)
+WEB = _service("web", Claim(BOTH, VIPS[:1], Protocol.TCP, (PortRange(80, 81),)), _backend("w", 1))
+TWIN = _service("twin", Claim(BOTH, VIPS[:1], Protocol.ICMP), _backend("t", 1, egress="pf0hpf"))
+AGENTS = "agent_check: {port: 9707, netns: host, interface: eth0}\n"
+WITH_MAC = re.sub(r".*(six|any).*\n", "", CONFIG)
+LABS: dict[str, Balancer] = {
+    "the bridge has the ports of the config in order, and the host port": _balancer(DNS, ports=("p0", "p2")),
+    "a MAC behind one port is one machine for all its services": _balancer(DNS, WEB, TWIN),
+    **{f"answers go where other traffic may: {other}": _balancer(DNS, other=other) for other in ("normal", "drop")},
+    "backends without an address get one of the lab": config(),
+    "that is no VIP": config(vip="192.168.255.9"),
+    # Probes of agents were sent in the network of the host.
+    "bug: servers and their agents are probed in the switch, without certificates of the host": config(
+        "https, netns: host, interface: eth0, ca_file: /x", more=AGENTS
+    ),
+    "an ARP probe gets the device of the lab": config("arp", text=WITH_MAC),
+    "a backend given by its address has a MAC of the lab, and no client has its address": config(
+        old="10.3.10.6", new="198.18.0.7"
+    ),
+    "a machine listens on the addresses of health checks": config("http, port: 8080, path: /ready"),
+}
 
 
-def test_an_arp_probe_gets_the_device_of_the_lab() -> None:
-    text = CONFIG.format(probe="arp", vip="10.3.10.45")
-    text = "\n".join(line for line in text.splitlines() if "name: six" not in line and "name: any" not in line)
-    health = inside_of(parse_config(text, file="my.yaml", for_lab=True)).health
-    assert health is not None
-    assert health.interface == "xo-probe1"
-
-
-def test_a_backend_given_by_its_address_has_a_mac_of_the_lab_and_no_client_has_its_address() -> None:
-    topology = plan_topology("x", config(old="10.3.10.6", new="198.18.0.7"))
-    (six,) = (machine for machine in topology.machines if machine.names == ("six",))
-    assert six.own_addresses == ("198.18.0.7",)
-    assert six.mac not in {"00:00:00:00:00:00", *(machine.mac for machine in topology.machines if machine is not six)}
-    assert topology.clients.nets == ("100.64.0.0/15",)
-
-
-def test_a_machine_listens_on_the_addresses_of_health_checks() -> None:
-    balancer = config("http, port: 8080, path: /ready")
-    topology = plan_topology("x", balancer)
-    inside = in_lab(balancer, topology)
-    job = job_of(topology.machines[0], inside, topology, log="/log", certificate=lambda: "/pem")
-    assert set(job.listen) == {("tcp", 80), ("tcp", 8080), ("udp", 7)}
-    assert [(check.kind, check.port, check.path) for check in job.checks] == [("http", 8080, "/ready")]
-    assert job.certificate is None
+def test_labs_of_configs(*, update_golden: bool) -> None:
+    shown = dict[str, str]()
+    for title, balancer in LABS.items():
+        topology = plan_topology("x", balancer)
+        inside = in_lab(balancer, topology)
+        job = job_of(topology.machines[0], inside, topology, log="/log", certificate=lambda: "/pem")
+        parts = (*topology.bridges, topology.clients, *topology.machines, *topology.links, *topology.probe_devices, job)
+        checks = (check for each in inside.services for check in (each.health, each.agent_check) if check is not None)
+        addresses = (f"{b.name}: {b.address}" for each in inside.services for b in each.backends)
+        shown[title] = "\n".join(map(str, (*parts, *checks, *addresses)))
+    assert_recorded("lab/topology.txt", shown, update=update_golden)

@@ -19,6 +19,7 @@ import dns.message
 import dns.rcode
 import pytest
 
+from tests.judged import assert_recorded
 from xenoovs.errors import LabError
 from xenoovs.lab.client import (
     AnswerCounts,
@@ -36,7 +37,6 @@ from xenoovs.lab.client import (
 from xenoovs.lab.responder import CheckAnswer, Job, dns_answer, http_answer, parse_job, render_job
 from xenoovs.lab.topology import Machine
 from xenoovs.lab.traffic import (
-    BackendAnswers,
     LabReport,
     Load,
     ServiceTraffic,
@@ -231,9 +231,7 @@ def test_packets_to_a_service_by_source_port_come_from_many_ports(key: KeyField)
 @pytest.mark.parametrize(
     ("load", "message"),
     [
-        (Load(clients=0), "use 1 or more of each"),
-        (Load(packets=0), "use 1 or more of each"),
-        (Load(clients=-1), "use 1 or more of each"),
+        *((load, "use 1 or more of each") for load in (Load(clients=0), Load(packets=0), Load(clients=-1))),
         (Load(protocol=Protocol.ICMP), "s0: it does not serve icmp"),
     ],
 )
@@ -290,26 +288,52 @@ TRIAL = Trial(SERVICE, Protocol.UDP, (Flight("udp", "192.0.2.1", 7, (CLIENT, OTH
 MACHINES = (_machine("b1", "a", MACS[0]), _machine("b2", "b", MACS[1]), _machine("b3", "c", MACS[2]))
 
 
-def test_labels_and_macs_become_the_names_of_the_service_and_other_machines_are_counted_apart() -> None:
-    answers = Counter({(CLIENT, "b1"): 2, (OTHER, MACS[1]): 1, (CLIENT, "b3"): 1, (CLIENT, "02:ff:00:00:00:01"): 2})
-    traffic = service_traffic(TRIAL, MACHINES, sent=7, answers=answers)
-    assert traffic.backends == (
-        BackendAnswers("a", Fraction(3, 4), 2, Fraction(2, 6)),
-        BackendAnswers("b", Fraction(1, 4), 1, Fraction(1, 6)),
-    )
-    names = {(each.client, each.backend): each.packets for each in traffic.answers if "(" not in each.backend}
-    assert names == {(CLIENT, "a"): 2, (OTHER, "b"): 1}
-    assert (traffic.clients, traffic.answered, traffic.lost) == (2, 6, 1)
-    assert traffic.foreign_answers == (("(02:ff:00:00:00:01, unknown)", 2), ("(c, of another service)", 1))
+TWINS = Trial(
+    Service("s", SERVICE.claim, (_backend("near", MACS[0], 1), _backend("far", MACS[0], 1, egress="p2"))),
+    Protocol.ICMP,
+    TRIAL.flights,
+)
+ON_TWO_PORTS = (_machine("b1", "near", MACS[0]), _machine("b2", "far", MACS[0], egress="p2"))
+STRANGER = "02:ff:00:00:00:01"
 
 
-def test_a_mac_on_two_ports_is_identified_by_its_label_alone() -> None:
-    twins = Service("s", SERVICE.claim, (_backend("near", MACS[0], 1), _backend("far", MACS[0], 1, egress="p2")))
-    machines = (_machine("b1", "near", MACS[0]), _machine("b2", "far", MACS[0], egress="p2"))
-    answers = Counter({(CLIENT, "b2"): 2, (CLIENT, MACS[0]): 1})
-    traffic = service_traffic(Trial(twins, Protocol.ICMP, TRIAL.flights), machines, sent=3, answers=answers)
-    assert [backend.answered for backend in traffic.backends] == [0, 2]
-    assert traffic.foreign_answers == (("(near or far)", 1),)
+def _traffic(sent: int, answers: dict[tuple[str, str], int]) -> ServiceTraffic:
+    return service_traffic(TRIAL, MACHINES, sent=sent, answers=Counter(answers))
+
+
+def _report(*services: ServiceTraffic) -> LabReport:
+    return LabReport(services, (), 0, (), 1.0)
+
+
+GOOD = _report(_traffic(1, {(CLIENT, "b1"): 1}))
+REPORTS: dict[str, LabReport] = {
+    "labels and MACs become names of the service, and other machines are counted apart": _report(
+        _traffic(7, {(CLIENT, "b1"): 2, (OTHER, MACS[1]): 1, (CLIENT, "b3"): 1, (CLIENT, STRANGER): 2})
+    ),
+    "a MAC on two ports is identified by its label alone": _report(
+        service_traffic(TWINS, ON_TWO_PORTS, sent=3, answers=Counter({(CLIENT, "b2"): 2, (CLIENT, MACS[0]): 1}))
+    ),
+    "all are answered by its own": _report(_traffic(3, {(CLIENT, "b1"): 2, (OTHER, "b2"): 1})),
+    "one of a hundred is lost": _report(_traffic(100, {(CLIENT, "b1"): 99})),
+    "two of a hundred are lost": _report(_traffic(100, {(CLIENT, "b1"): 98})),
+    "no answer": _report(_traffic(3, {})),
+    "another service answers": _report(_traffic(3, {(CLIENT, "b1"): 2, (OTHER, "b3"): 1})),
+    "answers twice": replace(GOOD, duplicates=1),
+    "packets that were not sent": replace(GOOD, failures=(("no route", 3),)),
+    "nothing was sent": _report(_traffic(0, {})),
+    "no service": _report(),
+}
+
+
+def test_served_is_what_its_own_backends_answered_once(*, update_golden: bool) -> None:
+    shown = dict[str, str]()
+    for title, report in REPORTS.items():
+        lines = [f"sent: {report.is_sent}, served: {report.is_served}"]
+        for each in report.services:
+            lines += [f"{each.clients} clients, {each.answered} of {each.sent} answered, served: {each.is_served}"]
+            lines += map(str, (*each.backends, *each.foreign_answers, *each.answers))
+        shown[title] = "\n".join(lines)
+    assert_recorded("lab/traffic.txt", shown, update=update_golden)
 
 
 def test_what_programs_of_a_lab_tell_each_other_survives_json() -> None:
@@ -318,38 +342,6 @@ def test_what_programs_of_a_lab_tell_each_other_survives_json() -> None:
         assert parse_round(render_round(TRIAL.flights, pace)) == (list(TRIAL.flights), pace)
     counts = AnswerCounts([3], Counter({(0, CLIENT, "b1"): 2}), 1, Counter({"No buffer space": 4}))
     assert parse_counts(render_counts(counts)) == counts
-
-
-@pytest.mark.parametrize(
-    ("sent", "answers", "is_served"),
-    [
-        (3, {(CLIENT, "b1"): 2, (OTHER, "b2"): 1}, True),
-        (100, {(CLIENT, "b1"): 99}, True),
-        (100, {(CLIENT, "b1"): 98}, False),
-        (3, {}, False),
-        (3, {(CLIENT, "b1"): 2, (OTHER, "b3"): 1}, False),
-    ],
-)
-def test_served_is_what_its_own_backends_answered(
-    sent: int, answers: dict[tuple[str, str], int], *, is_served: bool
-) -> None:
-    traffic = service_traffic(TRIAL, MACHINES, sent=sent, answers=Counter(answers))
-    assert traffic.is_served == is_served
-    assert _report(traffic).is_served == is_served
-
-
-def test_answers_twice_and_what_was_not_sent_are_no_success() -> None:
-    good = _report(service_traffic(TRIAL, MACHINES, sent=1, answers=Counter({(CLIENT, "b1"): 1})))
-    assert good.is_served
-    assert not replace(good, duplicates=1).is_served
-    assert not replace(good, failures=(("no route", 3),)).is_served
-    nothing = service_traffic(TRIAL, MACHINES, sent=0, answers=Counter())
-    assert [backend.share for backend in nothing.backends] == [None, None]
-    assert (_report(nothing).is_sent, _report().is_sent) == (False, False)
-
-
-def _report(*services: ServiceTraffic) -> LabReport:
-    return LabReport(services, (), 0, (), 1.0)
 
 
 _FORBIDDEN = "the elephant cannot send to 255.255.255.255: Permission denied"
