@@ -1,6 +1,6 @@
 """Weighted load balancing in the embedded switch of a DPU, by Open vSwitch.
 
-text -> model -> assignment -> program -> plan -> bundle; then dump -> values -> findings, the way back.
+text -> model -> decision -> program -> plan -> bundle; then dump -> values -> evidence -> findings, the way back.
 """
 
 __version__ = "1.0.0"

@@ -107,7 +107,7 @@ def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """For answers that never come."""
     patience_s = 0.1
     monkeypatch.setattr(openflow, "GREETING_TIMEOUT_S", patience_s)
-    monkeypatch.setattr(openflow, "_COMMIT_S", patience_s)
+    monkeypatch.setattr(openflow, "COMMIT_S", patience_s)
     for exchange in (openflow.Connection, ConnectionExchange):
         monkeypatch.setattr(exchange.receive, "__kwdefaults__", {"timeout_s": patience_s})
 

@@ -88,7 +88,7 @@ def test_a_hung_ovs_vswitchd_is_sent_nothing(own_ovs: DummyOvs, monkeypatch: pyt
 def test_an_ovs_vswitchd_that_hangs_after_its_hello_changes_nothing(
     own_ovs: DummyOvs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(openflow, "_COMMIT_S", 0.2)
+    monkeypatch.setattr(openflow, "COMMIT_S", 0.2)
     endpoint, flows = _endpoint(own_ovs), _adds(1)
     with own_ovs.bridge() as made:
         hung = pytest.raises(SwitchUnreachable, match="does not answer")

@@ -31,7 +31,6 @@ from xenoovs.fleet.health import target_of
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.balancer import (
     AgentCheck,
-    AllDown,
     Backend,
     Balancer,
     DrainMode,
@@ -156,8 +155,7 @@ def checks_of(balancer: Balancer, overrides: Iterable[Override]) -> Checks:
     by_operator, away = raised_by_operators(overrides), in_maintenance(overrides)
     by_backend, agent_of = dict[BackendName, Check](), dict[BackendName, Check]()
     for service in balancer.services:
-        # Services that differ only in max_down, on_all_down and ramp share a check.
-        health = None if service.health is None else shared_health(service.health)
+        health = None if service.health is None else service.health.of_check
         vip = _resolved_vip(service, balancer)
         for backend in service.backends:
             name = (service.name, backend.name)
@@ -169,11 +167,6 @@ def checks_of(balancer: Balancer, overrides: Iterable[Override]) -> Checks:
             if service.agent_check is not None and is_used and backend.address is not None:
                 agent_of[name] = _agent(service.agent_check, backend.address)
     return Checks(by_check(by_backend), by_backend, by_check(agent_of), agent_of)
-
-
-def shared_health(health: Health) -> Health:
-    """Return a health check with defaults for the settings that may differ between services that share a check."""
-    return replace(health, max_down=Fraction(1), on_all_down=AllDown.KEEP, ramp_ms=None)
 
 
 def by_check(checks: Mapping[BackendName, Check]) -> dict[Check, tuple[BackendName, ...]]:
@@ -470,7 +463,7 @@ def fleet_checks(balancer: Balancer, watches: FleetWatches, last: tuple[Balancer
 def _checks_of(
     service: Service, health: Health, watches: FleetWatches, vip: IPAddress
 ) -> Iterator[tuple[BackendName, Check]]:
-    often = shared_health(health)
+    often = health.of_check
     seldom = replace(often, interval_ms=SELF_CHECK_MS, fast_interval_ms=SELF_CHECK_MS)
     for backend in service.backends:
         if (target := target_of(service, backend)) is not None:

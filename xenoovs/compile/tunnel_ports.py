@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from xenoovs.compile.encoding import deliver, destination_is, family_is, source_is
 from xenoovs.compile.pipeline import OTHER_PRIORITY, TUNNEL_RETURN_PRIORITY, Stage, below, cookie_of
 from xenoovs.dataclass import dataclass, replace
+from xenoovs.datapath.tunnel import BY_FLOW
 from xenoovs.errors import CompileError
 from xenoovs.model.address import Family, Vip
 from xenoovs.model.balancer import Balancer, Returns, Service
@@ -36,9 +37,6 @@ protocol and bits of the UDP port of all packets out of the tunnel, and answers 
 (bfd_should_process_flow() of lib/bfd.c)."""
 
 _BFD = "bfd"
-
-_FLOW = "flow"
-"""Value by which flows choose the remote or the key (ovs-vswitchd.conf.db(5), table Interface, "Tunnel Options")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +124,9 @@ def port_of(tunnel: SwitchTunnel, remote: IPv4Address | None) -> WantedPort:
     """Return the port of a tunnel to a remote; None for remotes that flows choose."""
     usual = tunnel.type.dst_port
     options = {
-        "remote_ip": _FLOW if remote is None else str(remote),
+        "remote_ip": BY_FLOW if remote is None else str(remote),
         "local_ip": str(tunnel.local),
-        "key": _FLOW,
+        "key": BY_FLOW,
         **({"dst_port": str(tunnel.dst_port)} if tunnel.dst_port != usual else {}),
         **_certificates(tunnel.ipsec),
     }

@@ -169,7 +169,7 @@ def send_bundle(connection: BridgeConnection, bundle: Bundle) -> None:
     numbers = connection.numbers
     try:
         with connection.well_formed(), connection.exchange() as exchange:
-            openflow.send_bundle(exchange, bundle, ofports=numbers)
+            openflow.send_bundle(exchange, openflow.with_groups(exchange, bundle, ofports=numbers), ofports=numbers)
     except StandingBy:
         connection.is_standby = True
         raise

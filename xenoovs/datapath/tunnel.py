@@ -29,7 +29,7 @@ def is_tunnel_device(name: str | None) -> bool:
     return name is not None and name.startswith(_DEVICES)
 
 
-_FLOW = "flow"
+BY_FLOW = "flow"
 """The value of remote_ip, local_ip and key with which flows choose them (ovs-vswitchd.conf.db(5), table Interface)."""
 
 
@@ -64,7 +64,7 @@ def tunnel_port(kind: str, options: Mapping[str, str]) -> TunnelPort | None:
         return None
     port, key = options.get("dst_port", ""), options.get("in_key", options.get("key", "0"))
     device = f"{device}{port}" if device.endswith("_") else device
-    number = None if key == _FLOW or not key.isdecimal() else int(key)
+    number = None if key == BY_FLOW or not key.isdecimal() else int(key)
     return TunnelPort(device, _option(options.get("remote_ip")), _option(options.get("local_ip")), number)
 
 
@@ -87,7 +87,7 @@ def tunnel_owner(megaflow: Megaflow, ports: Iterable[tuple[str, TunnelPort]]) ->
 
 def _option(text: str | None) -> int | None:
     """Return the address of an option; None if flows choose it, or it is a name."""
-    if text is None or text == _FLOW:
+    if text is None or text == BY_FLOW:
         return None
     try:
         return parse_value(text, 128 if ":" in text else 32)

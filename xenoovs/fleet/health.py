@@ -29,7 +29,7 @@ from xenoovs.decision.ejection import (
 )
 from xenoovs.errors import counted
 from xenoovs.fleet.plan import IN_USE, ROLLED_OUT, Availability, FleetAvailability, Memo, configs_of, stored_shares
-from xenoovs.model.balancer import AllDown, Backend, Balancer, Health, Initial, ProbeKind, Service, probe_port
+from xenoovs.model.balancer import Backend, Balancer, Health, Initial, ProbeKind, Service, probe_port
 from xenoovs.model.fleet import FleetServices
 from xenoovs.model.next_hop import Tunneled, mac_of
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, SyncState, Watch, sync_state
@@ -68,8 +68,7 @@ def target_of(service: Service, backend: Backend) -> str | None:
 def _way(health: Health, vips: tuple[str, ...] | None) -> str:
     """Return `/` and a digest of a health check's settings besides probe and port; empty if all are defaults."""
     default = Health(health.probe, health.port)
-    # Services that differ in these share a target.
-    own = replace(health, max_down=default.max_down, on_all_down=AllDown.KEEP, ramp_ms=None)
+    own = health.of_check
     differs = {f.name: getattr(own, f.name) for f in fields(own) if getattr(own, f.name) != getattr(default, f.name)}
     if vips is not None:
         differs["vips"] = vips

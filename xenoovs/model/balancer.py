@@ -200,6 +200,12 @@ class Health:
         ),
     ] = AllDown.KEEP
 
+    @property
+    def of_check(self) -> Health:
+        """The settings of the check alone: services that differ in the others share a check."""
+        default = Health(self.probe)
+        return replace(self, max_down=default.max_down, on_all_down=default.on_all_down, ramp_ms=default.ramp_ms)
+
 
 # A command that is run when backends or services change their state.
 

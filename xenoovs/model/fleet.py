@@ -219,7 +219,7 @@ def join(
     local: str | bytes, services: Mapping[str, str], *, file: str, sources: ConfigSources | None = None
 ) -> Balancer:
     """Return the config of one DPU. `local`: its file, with `switch` and without `services`. `services`: texts of
-    `service_texts`, by the names that messages use. `file`: the name of `local` in messages. `sources`: as of
+    `service_text`, by the names that messages use. `file`: the name of `local` in messages. `sources`: as of
     `parse_config`. Raises ConfigError: with all findings; those in a service name it as `service NAME of the fleet`."""
     parts = [_part(name, text) for name, text in services.items()]
     return _join(local, services, parts, file=file, sources=sources)

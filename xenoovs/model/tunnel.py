@@ -33,12 +33,6 @@ class TunnelType(Enum):
         """Width of the VNI (RFC 7348, 5; RFC 8926, 3.4) or of the GRE key (RFC 2890, 2.1)."""
         return 32 if self is TunnelType.GRE else 24
 
-    @property
-    def overhead(self) -> int:
-        """Bytes by which IP packets grow: IPv4 (20), UDP (8) and VXLAN or Geneve without options (8), or GRE with a key
-        (8), and the Ethernet header inside (14)."""
-        return 42 if self is TunnelType.GRE else 50
-
 
 LINUX_SOURCE_PORTS = PortRange(32_768, 60_999)
 """The outer source ports of a Linux tunnel device without `srcport`: net.ipv4.ip_local_port_range as it is set

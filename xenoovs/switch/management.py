@@ -18,6 +18,8 @@ from xenoovs.regex import MULTILINE, regex
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.openflow import (
+    COMMIT_PER_FLOW_S,
+    COMMIT_S,
     GREETINGS,
     connected,
     count_flows,
@@ -48,9 +50,6 @@ if TYPE_CHECKING:
 _NAMED_TABLES = (regex(r"table=[^0-9]"), regex(r"resubmit\(,[^0-9]"))
 """Two patterns that each begin with plain text: `re` is twenty times as fast with them as with one pattern of both."""
 _DUMP_TIMEOUT_S = 60.0
-# A bundle of 16,000 flows takes 0.1 to 0.9 s on two cores of a PC; a busy BlueField may be some ten times slower.
-_BUNDLE_TIMEOUT_S = 15.0
-_BUNDLE_TIMEOUT_PER_FLOW_S = 0.002
 _TABLE_NAME = regex(r'^  table ([0-9]+) \(("(?:[^"\\]|\\.)*"|[^"()]+)\):', MULTILINE)
 
 
@@ -85,7 +84,7 @@ class Ofctl:
 
         Raises BundleRejected. After CommandTimeout and SwitchUnreachable read the tables: all or nothing was changed.
         """
-        timeout_s = _BUNDLE_TIMEOUT_S + _BUNDLE_TIMEOUT_PER_FLOW_S * len(bundle)
+        timeout_s = COMMIT_S + COMMIT_PER_FLOW_S * len(bundle)
         options, text = ("--bundle",), render_bundle(bundle)
         self.run(
             "bundle" if text.startswith("group ") else "add-flows",

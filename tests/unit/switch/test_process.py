@@ -261,7 +261,7 @@ def _fail() -> None:
     ("work", "message", "hint", "commands"),
     [
         (_fail, "no such bridge", "try another", ("ovs-vsctl show",)),
-        (lambda: Path("/nowhere/file").write_text(""), "No such file or directory: '/nowhere/file'", "", ()),
+        (lambda: Path("/dev/null/file").write_text(""), "Not a directory: '/dev/null/file'", "", ()),
         (lambda: os.kill(os.getpid(), signal.SIGKILL), "was killed", "", ()),
     ],
     ids=["of ours", "of the system", "a kill"],

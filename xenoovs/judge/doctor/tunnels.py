@@ -9,6 +9,7 @@ from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.ike_log import IkeFailure
 from xenoovs.datapath.ipsec import PACKET, IpsecState, RouteTo, address_text
+from xenoovs.datapath.tunnel import BY_FLOW
 from xenoovs.datapath.tunnel_facts import ESP_OVERHEAD, TunnelEnd, TunnelFacts
 from xenoovs.errors import counted
 from xenoovs.judge.doctor.check import WRITE_KEYS, CheckResult, CheckState, DoctorCase, Fix, HostCheck, vsctl
@@ -91,9 +92,6 @@ _SESSION = HostCheck("tunnel BFD", "a remote whose session has gone down gets no
 _UNUSED = HostCheck("tunnel port unused", "hosts that reach it can send packets to the bridge, whose flows drop them")
 _LOSING = HostCheck("tunnel port unused", "answers from its remote are lost, as Open vSwitch gives them to this port")
 
-_FLOW = "flow"
-"""The value of remote_ip with which flows choose the remote (ovs-vswitchd.conf.db(5), table Interface)."""
-
 
 def check_tunnel_ports(case: DoctorCase) -> Iterator[CheckResult]:
     """Compare the ports of tunnels with those of the config; a config without tunnels has no row."""
@@ -131,7 +129,7 @@ def _takes_from(kind: str, options: Mapping[str, str], shared_kind: str, shared:
 
     Open vSwitch looks up ports with a fixed remote first (tnl_find() of ofproto/tunnel.c).
     """
-    is_of_one = options.get("remote_ip", _FLOW) != _FLOW and shared.get("remote_ip") == _FLOW
+    is_of_one = options.get("remote_ip", BY_FLOW) != BY_FLOW and shared.get("remote_ip") == BY_FLOW
     return is_of_one and kind == shared_kind and all(options.get(k) == shared.get(k) for k in ("local_ip", "dst_port"))
 
 
