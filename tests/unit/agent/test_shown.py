@@ -21,6 +21,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.agent_support import Scene
+from tests.judged import assert_recorded
 from tests.promql import family_of, grouped_by, is_balanced, metrics_of
 from tests.snapshots import MOVED, NOW_S, blocks, lazy_snapshot, remote, snapshot, web
 from tests.unix_http import ask
@@ -49,77 +50,34 @@ from xenoovs.show.snapshot import (
     parse_snapshot,
 )
 
-
-def texts(shown: Snapshot) -> list[str]:
-    return [words for words, _ in troubles(shown)]
-
-
 STOPPED = AgentView("down", 1.0, is_away=True, reply="down")
 
 
-def with_backends(*backends: tuple[BackendState, float, bool], stopped: int = 0) -> ServiceView:
+def with_backends(*backends: tuple[BackendState, float, bool], stopped: int = 0, name: str = "web") -> ServiceView:
     """A service whose backends have this state, this share of the addresses, and are out or not. stopped: how many of
     them are down by their agents."""
     made = (
         replace(web().backends[0], state=state, share=share, is_ejected=out, agent=STOPPED if n < stopped else None)
         for n, (state, share, out) in enumerate(backends)
     )
-    return replace(web(), backends=tuple(made))
+    return replace(web(), name=name, backends=tuple(made), draining=0)
 
 
-def of(service: ServiceView) -> Snapshot:
-    return replace(snapshot(), services=(service,))
+def of(*services: ServiceView) -> Snapshot:
+    return replace(WELL, services=services)
 
 
-WELL = replace(snapshot(), services=snapshot().services[1:])
-UP, DOWN, UNCHECKED = BackendState.UP, BackendState.DOWN, BackendState.UNCHECKED
-ALL_KEPT = with_backends((DOWN, 0.5, False), (DOWN, 0.5, False))
-DROPPED = with_backends((DOWN, 0.0, True), (DOWN, 0.0, True))
-ONE_KEPT = with_backends((DOWN, 0.0, True), (DOWN, 0.25, False), (UP, 0.75, False))
+def with_rate(rate: Rate | None) -> Snapshot:
+    (service,) = WELL.services
+    first, *others = service.backends
+    return of(replace(service, backends=(replace(first, rate=rate), *others)))
 
 
-HALVES, KEPT = ((UP, 0.5, False), (UP, 0.5, False)), "its clients stay where they are"
-
-
-@pytest.mark.parametrize(
-    ("service", "share", "words"),
-    [
-        (ALL_KEPT, 1.0, f"no backend answers; {KEPT}"),
-        (DROPPED, 1.0, "no backend has clients; its packets are dropped"),
-        (ONE_KEPT, 0.25, "25% of its clients have a backend that does not answer"),
-        # Backends that answer probes but advertise that they are down are not called silent.
-        (with_backends(*HALVES, stopped=2), 1.0, f"all servers advertise that they are down; {KEPT}"),
-        (
-            with_backends((UP, 0.5, False), (DOWN, 0.5, False), stopped=2),
-            1.0,
-            f"every backend is down, some by their agents; {KEPT}",
-        ),
-        (
-            with_backends((UP, 0.25, False), (UP, 0.75, False), stopped=1),
-            0.25,
-            "25% of its clients have a backend that is reported down by its agent",
-        ),
-    ],
-)
-def test_clients_without_a_working_backend_are_a_difference(service: ServiceView, share: float, words: str) -> None:
-    assert service.unanswered == share
-    assert (is_as_desired(of(service)), texts(of(service))) == (False, [f"service web: {words}"])
-    assert headline(of(service)) == ("clients without a working backend", "bad")
-
-
-def test_clients_at_backups_are_a_warning() -> None:
-    first = web().backends[0]
-    sorry = replace(first, name="sorry", state=UP, share=1.0, is_backup=True)
-    service = replace(web(), backends=(replace(first, state=DOWN, share=0.0, is_ejected=True), sorry))
-    assert headline(of(service)) == ("clients at backups", "warn")
-    assert texts(of(service)) == ["service web: no other backend serves, all of its clients are with backup sorry"]
-    assert is_as_desired(of(service))
-    many = replace(snapshot(), services=tuple(replace(service, name=f"s{i}") for i in range(7)))
-    five = ", ".join(f"s{i} (sorry)" for i in range(5))
-    assert texts(many) == [f"7 services have all of their clients with backups: {five} and 2 more"]
-
-
-AS_CONFIGURED = ("as configured", "good")
+def at_backup(name: str) -> ServiceView:
+    first = replace(web().backends[0], state=DOWN, share=0.0, is_ejected=True)
+    return replace(
+        web(), name=name, backends=(first, replace(first, name="sorry", state=UP, share=1.0, is_backup=True))
+    )
 
 
 def vip(*last: int, **view: Any) -> Snapshot:
@@ -127,135 +85,75 @@ def vip(*last: int, **view: Any) -> Snapshot:
     return replace(WELL, announcements=tuple(views))
 
 
-@pytest.mark.parametrize(
-    ("shown", "words", "head"),
-    [
-        (WELL, [], AS_CONFIGURED),
-        (snapshot(), ["1 backend down, others serve the clients: web/b2"], ("a backend is down", "warn")),
-        (of(with_backends(*[(UP, 1 / 3, False)] * 3)), [], AS_CONFIGURED),
-        (of(with_backends((UNCHECKED, 1.0, False))), [], AS_CONFIGURED),
-        (
-            of(with_backends((DOWN, 0.0, True), (UP, 1.0, False))),
-            ["1 backend down, others serve the clients: web/b0"],
-            ("a backend is down", "warn"),
-        ),
-        (replace(WELL, ports=None), [], AS_CONFIGURED),
-        (
-            replace(WELL, not_ready="taken out of service by an operator"),
-            ["not ready for clients, so `GET /ready` answers 503: taken out of service by an operator"],
-            ("not ready for clients", "warn"),
-        ),
-        (
-            replace(WELL, confirm_by_s=NOW_S + 25, rolls_back_to="99887766aabb"),
-            ["run `xenoovs confirm` within 25s, or config 0123456789ab is rolled back to 99887766aabb"],
-            ("confirmation pending", "warn"),
-        ),
-        (
-            replace(WELL, moved_by_switch=(MOVED,)),
-            [f"{MOVED.text}, for 12s"],
-            ("the switch has moved clients", "warn"),
-        ),
-        (
-            replace(WELL, services=(DROPPED,), last_round_s=None),
-            ["starting: the bridge has not been compared with the config yet"],
-            ("starting", "warn"),
-        ),
-        (vip(is_announced=True, problem="no vtysh"), ["VIP 192.0.2.10: no vtysh"], AS_CONFIGURED),
-        (vip(is_announced=False, reason="drained"), ["VIP 192.0.2.10: withdrawn: drained"], AS_CONFIGURED),
-        (
-            vip(*range(7), is_announced=False, reason="drained"),
-            ["VIPs 192.0.2.0, 192.0.2.1, 192.0.2.2, 192.0.2.3, 192.0.2.4 and 2 more: withdrawn: drained"],
-            AS_CONFIGURED,
-        ),
-        (vip(is_announced=True, peers=2), [], AS_CONFIGURED),
-    ],
-)
-def test_what_is_no_difference(shown: Snapshot, words: list[str], head: tuple[str, str]) -> None:
-    """Before the first round nothing is known to be as desired."""
-    assert (texts(shown), headline(shown)) == (words, head)
-    assert is_as_desired(shown) == (head[0] != "starting")
-    announced = any(view.is_announced and not view.problem for view in shown.announcements)
-    said = [each for each in notices(shown) if each[0].startswith("announced: ")]
-    assert said == ([("announced: 192.0.2.10 to 2 neighbors", "note")] if announced else [])
-
-
-DIFFERS = {
-    "an error of a host that is not ready": (
-        {"last_error": "no bridge", "not_ready": "reconcile fails: no bridge"},
-        "not ready for clients, so `GET /ready` answers 503",
+WELL = replace(snapshot(), services=snapshot().services[1:], overrides=())
+UP, DOWN, UNCHECKED = BackendState.UP, BackendState.DOWN, BackendState.UNCHECKED
+DROPPED = with_backends((DOWN, 0.0, True), (DOWN, 0.0, True))
+ONE_KEPT = with_backends((DOWN, 0.0, True), (DOWN, 0.25, False), (UP, 0.75, False))
+NAMES = [f"s{number}" for number in range(7)]
+SHOWN: dict[str, Snapshot] = {
+    "as configured": WELL,
+    "one of several is down": snapshot(),
+    "one of two is down": of(with_backends((DOWN, 0.0, True), (UP, 1.0, False))),
+    "thirds": of(with_backends(*[(UP, 1 / 3, False)] * 3)),
+    "unchecked": of(with_backends((UNCHECKED, 1.0, False))),
+    "no backend answers": of(with_backends((DOWN, 0.5, False), (DOWN, 0.5, False))),
+    "all are dropped": of(DROPPED),
+    "one that does not answer is kept": of(ONE_KEPT),
+    # Backends that answer probes but advertise that they are down are not called silent.
+    "all advertise that they are down": of(with_backends((UP, 0.5, False), (UP, 0.5, False), stopped=2)),
+    "some advertise that they are down": of(with_backends((UP, 0.5, False), (DOWN, 0.5, False), stopped=2)),
+    "one of two advertises it": of(with_backends((UP, 0.25, False), (UP, 0.75, False), stopped=1)),
+    "two services": of(ONE_KEPT, replace(DROPPED, name="dns")),
+    "many services, the worst first": of(ONE_KEPT, *(with_backends((DOWN, 1.0, False), name=name) for name in NAMES)),
+    "clients at a backup": of(at_backup("web")),
+    "many services at backups": of(*map(at_backup, NAMES)),
+    "no ports are known": replace(WELL, ports=None),
+    "out of service": replace(WELL, not_ready="taken out of service by an operator"),
+    "not confirmed": replace(WELL, confirm_by_s=NOW_S + 25, rolls_back_to="99887766aabb"),
+    "moved by the switch": replace(WELL, moved_by_switch=(MOVED,)),
+    "groups without a live port": replace(
+        WELL, moved_by_switch=(replace(MOVED, to="", text="web: 3 blocks of b2: packets are dropped"),)
     ),
-    "a port without link": ({"ports": (PortView("p1", 2, link_up=False),)}, "port p1 has no link"),
-    "a port that is gone": ({"ports": (PortView("p1", None, link_up=None),)}, "it is not on the bridge"),
-    "a database that does not answer": (
-        {"ports": None, "ports_problem": "cannot reach Open vSwitch at unix:/run/db.sock: connection refused"},
-        "port and link state unavailable: cannot reach Open vSwitch at unix:/run/db.sock: connection refused",
+    "before the first round": replace(WELL, services=(DROPPED,), last_round_s=None),
+    "announced": vip(is_announced=True, peers=2),
+    "announced, neighbors unknown": vip(is_announced=True, problem="no vtysh"),
+    "announced without a session": vip(is_announced=True, peers=0, problem="no session"),
+    "not announced": vip(is_announced=False, problem="refused"),
+    "withdrawn": vip(is_announced=False, reason="drained"),
+    "many withdrawn": vip(*range(7), is_announced=False, reason="drained"),
+    "an error of a host that is not ready": replace(
+        WELL, last_error="no bridge", not_ready="reconcile fails: no bridge"
     ),
-    "groups without a live port": (
-        {"moved_by_switch": (replace(MOVED, to="", text="web: 3 blocks of b2: packets are dropped"),)},
-        "web: 3 blocks of b2: packets are dropped, for 12s",
-    ),
-    "a VIP without a session": (
-        {"announcements": vip(is_announced=True, peers=0, problem="no session").announcements},
-        "VIP 192.0.2.10: no session",
-    ),
-    "a VIP that is refused": (
-        {"announcements": vip(is_announced=False, problem="refused").announcements},
-        "VIP 192.0.2.10: not announced: refused",
-    ),
-    "an error": ({"last_error": "bridge ovsbr1 is not there"}, "bridge ovsbr1 is not there"),
-    "changes held back": ({"is_paused": True, "pending_flow_mods": 3}, "3 flow-mods are pending"),
-    "a refused config": (
-        {"config_problem": "c.yaml:3:1: services is missing", "candidate": "0f1e2d3c4b5a"},
-        "config 0f1e2d3c4b5a is rejected, 0123456789ab stays in use: c.yaml:3:1: services is missing",
-    ),
-    "a config file that is gone": (
-        {"config_problem": "c.yaml: no such file"},
-        "the newest config is rejected, 0123456789ab stays in use: c.yaml: no such file",
-    ),
-    "a config still to be tried": (
-        {"candidate": "0f1e2d3c4b5a"},
-        "config 0f1e2d3c4b5a is pending, 0123456789ab is in use",
-    ),
+    "an error": replace(WELL, last_error="bridge ovsbr1 is not there"),
+    "a port without link": replace(WELL, ports=(PortView("p1", 2, link_up=False),)),
+    "a port that is gone": replace(WELL, ports=(PortView("p1", None, link_up=None),)),
+    "a database that does not answer": replace(WELL, ports=None, ports_problem="cannot reach unix:/run/db.sock"),
+    "changes held back": replace(WELL, is_paused=True, pending_flow_mods=3),
+    "moves of blocks held back": replace(WELL, are_moves_paused=True),
+    "a refused config": replace(WELL, config_problem="c.yaml:3:1: no services", candidate="0f1e2d3c4b5a"),
+    "a config file that is gone": replace(WELL, config_problem="c.yaml: no such file"),
+    "a config still to be tried": replace(WELL, candidate="0f1e2d3c4b5a"),
+    **{
+        f"{rate.hw_pps} of {rate.pps:g} packets a second in hardware": with_rate(rate)
+        for rate in (Rate(pps, hw_pps, 1.0) for pps, hw_pps in ((100, None), (0, 0), (100, 75), (1000, 999), (100, 0)))
+    },
+    "no rate": with_rate(None),
 }
 
 
-@pytest.mark.parametrize("name", DIFFERS)
-def test_what_differs_is_named(name: str) -> None:
-    facts, words = DIFFERS[name]
-    shown = replace(snapshot(), **facts)  # type: ignore[arg-type]
-    assert not is_as_desired(shown)
-    assert any(words in line for line in texts(shown))
-    assert headline(shown)[1] != "good"
+def told(shown: Snapshot) -> str:
+    """Headline and badge, then notices with how bad they are; those that are no trouble are in brackets."""
+    badge = hardware_share(shown)
+    head = [*headline(shown), *([] if badge is None else badge), *["as desired"] * is_as_desired(shown)]
+    found = [*troubles(shown)]
+    lines = (f"{level}: {text}" if (text, level) in found else f"({level}: {text})" for text, level in notices(shown))
+    return "\n".join([", ".join(head), *(addressed(line, " --bridge ovsbr1") for line in lines)])
 
 
-def test_many_services_are_one_sentence_that_names_the_worst() -> None:
-    services = (ONE_KEPT, *(replace(ALL_KEPT, name=f"s{number}") for number in range(7)))
-    words = "8 services have clients without a working backend: s0 (100%), s1 (100%), s2 (100%), s3 (100%), s4 (100%)"
-    assert texts(replace(snapshot(), services=services)) == [f"{words} and 3 more"]
-    few = texts(replace(snapshot(), services=(ONE_KEPT, replace(DROPPED, name="dns"))))
-    assert few == ["2 services have clients without a working backend: dns (100%, dropped), web (25%)"]
-
-
-@pytest.mark.parametrize(
-    ("rate", "badge"),
-    [
-        (None, None),
-        (Rate(100.0, None, 1.0), None),
-        (Rate(0.0, 0.0, 0.0), None),
-        (Rate(100.0, 75.0, 1.0), ("75% in hardware", "warn")),
-        (Rate(1000.0, 999.0, 1.0), ("99.9% in hardware", "good")),
-        (Rate(100.0, 0.0, 1.0), ("0% in hardware", "warn")),
-    ],
-)
-def test_the_badge_of_the_hardware_share(rate: Rate | None, badge: tuple[str, str] | None) -> None:
-    service = replace(ALL_KEPT, backends=(replace(ALL_KEPT.backends[0], rate=rate),))
-    assert hardware_share(replace(snapshot(), services=(service,))) == badge
-
-
-def test_commands_about_paths_carry_the_options_that_reach_the_agent() -> None:
-    paused = replace(snapshot(), are_moves_paused=True)
-    text = next(words for words, _ in notices(paused) if "paths are paused" in words)
-    assert "`xenoovs resume --paths --bridge ovsbr1`" in addressed(text, " --bridge ovsbr1")
+def test_conditions_and_their_texts(*, update_golden: bool) -> None:
+    """Commands in them carry the options that reach the agent."""
+    assert_recorded("cli/conditions.txt", {title: told(shown) for title, shown in SHOWN.items()}, update=update_golden)
+    assert [service.unanswered for service in (DROPPED, ONE_KEPT)] == [1.0, 0.25]
 
 
 @pytest.mark.parametrize("script", ["agent.js", "fleet.js"])
