@@ -24,7 +24,7 @@ _ROOMS = (xenoovs.agent, xenoovs.controller, xenoovs.fleet, xenoovs.model, xenoo
 _LATE = (
     *("xenoovs.cli.agent", "xenoovs.cli.agent_fleet", "xenoovs.cli.agents"),
     *("xenoovs.cli.apply", "xenoovs.cli.control", "xenoovs.cli.status", "xenoovs.cli.via"),
-    *("xenoovs.engine.engine", "xenoovs.lab.commands.balancer", "xenoovs.cli.main"),
+    *("xenoovs.engine.engine", "xenoovs.lab.commands.lab", "xenoovs.cli.main"),
     *(module.name for room in _ROOMS for module in walk_packages(room.__path__, f"{room.__name__}.")),
 )
 """Imported by the command when it runs, else."""

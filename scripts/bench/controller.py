@@ -28,9 +28,9 @@ from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, sto
 from xenoovs.model.load import parse_config
 from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.openflow.text import render_bundle
+from xenoovs.switch.bridge_controller import attach
 from xenoovs.switch.endpoint import find_endpoint
 from xenoovs.switch.management import ManagementSwitch
-from xenoovs.switch.vsctl import attach
 
 _ROUNDS = 5
 _PORTS = ("p0", "p1", "p2")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG, Command
 from tests.ovs.dummy import DummyBridge
-from xenoovs.evidence import record as recorded
+from xenoovs.evidence import dump_file
 
 OTHER = SMALL_CONFIG.replace("weight: 30", "weight: 50")
 
@@ -112,7 +112,7 @@ def test_other_flow_mods_than_those_of_the_file_are_refused(planned: Path, refus
 def test_an_edited_file_is_refused_with_line_and_column(
     planned: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorded, "MAX_TEXT_BYTES", 1 << 20)
+    monkeypatch.setattr(dump_file, "MAX_TEXT_BYTES", 1 << 20)
     text = planned.read_text()
     for old, new, says in (
         ('"drain": true', '"drain": "yes"', "drain: Input should be a valid boolean"),

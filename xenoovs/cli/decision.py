@@ -14,7 +14,7 @@ from xenoovs.display import percent
 from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import DecisionMalformed, counted
-from xenoovs.evidence.record import read_text
+from xenoovs.evidence.dump_file import read_text
 from xenoovs.model.balancer import Balancer, service_ids
 from xenoovs.model.remote import every_service
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK

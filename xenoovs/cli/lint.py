@@ -31,7 +31,7 @@ from xenoovs.compile.offloadable.table import (
 from xenoovs.compile.program import Program, compile_config
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import FileUnusable, counted
-from xenoovs.evidence.record import read_text
+from xenoovs.evidence.dump_file import read_text
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Flow, is_foreign
 from xenoovs.openflow.text import as_dumped, parse_dump, render_flow

@@ -12,7 +12,7 @@ PRELOADED = (
     "xenoovs.cli.verify_offload",
     "xenoovs.cli.why",
     "xenoovs.cli.doctor",
-    "xenoovs.lab.commands.balancer",
+    "xenoovs.lab.commands.lab",
     "xenoovs.cli.status",
     "xenoovs.engine.engine",
     "xenoovs.cli.offload",

@@ -28,8 +28,8 @@ from xenoovs.evidence.collector import (
     uncollected,
 )
 from xenoovs.evidence.command_target import THIS_HOST, CommandTarget
+from xenoovs.evidence.dump_file import open_dump
 from xenoovs.evidence.evidence import BridgePorts, Evidence
-from xenoovs.evidence.record import open_dump
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.findings import Anomaly, OffloadFindings
 from xenoovs.judge.foreign import OwnMask, attribute

@@ -29,7 +29,7 @@ from xenoovs.errors import (
     SavedMalformed,
     StalePlan,
 )
-from xenoovs.evidence.record import MAX_TEXT_BYTES, read_text
+from xenoovs.evidence.dump_file import MAX_TEXT_BYTES, read_text
 from xenoovs.model.balancer import Balancer, service_ids
 from xenoovs.model.emit import render_config
 from xenoovs.model.load import parse_config

@@ -22,9 +22,9 @@ from xenoovs.engine.engine import Engine
 from xenoovs.errors import ControllerPresent, OtherDatapath, SwitchError
 from xenoovs.model.balancer import Balancer, Uplinks
 from xenoovs.switch.api import require_not_of_ovn
+from xenoovs.switch.bridge_controller import attach, quicken
 from xenoovs.switch.certificates import Certificates
 from xenoovs.switch.management import ManagementSwitch
-from xenoovs.switch.vsctl import attach, quicken
 from xenoovs.switch.vswitchd import find_process, same_namespace
 from xenoovs.terminal.options import certificates
 from xenoovs.terminal.reach import connect, where_of

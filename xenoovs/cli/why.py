@@ -28,8 +28,8 @@ from xenoovs.datapath.megaflow import Megaflow, Verdict, verdict_of
 from xenoovs.datapath.parse import MAYBE_FILTERED, Hints, scan_dump
 from xenoovs.errors import ParseError, counted, first_names, worded
 from xenoovs.evidence.collector import Collector, NamedBridges, finish_leftovers, read_flows, recorded_evidence
+from xenoovs.evidence.dump_file import open_dump
 from xenoovs.evidence.evidence import Evidence
-from xenoovs.evidence.record import open_dump
 from xenoovs.judge.expected import ExpectedService, expected_services
 from xenoovs.judge.offload import UnparsedLines
 from xenoovs.judge.why.case import Case

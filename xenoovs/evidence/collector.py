@@ -23,8 +23,8 @@ from xenoovs.datapath.tc import cookie_of_ufid
 from xenoovs.datapath.tunnel import is_tunnel_device
 from xenoovs.errors import ParseError, SwitchError
 from xenoovs.evidence.command_target import THIS_HOST, CommandTarget
+from xenoovs.evidence.dump_file import read_text
 from xenoovs.evidence.evidence import UNREAD_HOST, Evidence, ports_of
-from xenoovs.evidence.record import read_text
 from xenoovs.evidence.samples import DatapathSample, check_ports, sample_of
 from xenoovs.openflow.flow import Flow, ObservedFlow
 from xenoovs.openflow.text import parse_dump

@@ -24,7 +24,7 @@ from xenoovs.model.balancer import (
 )
 from xenoovs.model.claims import check_between, family_label
 from xenoovs.model.schema import BackendForm, FileForm, Given, ServiceForm, first_port
-from xenoovs.model.tunnels import check_own_addresses, check_remotes, check_tunnelled_backends, check_tunnels
+from xenoovs.model.tunnel_rules import check_own_addresses, check_remotes, check_tunnelled_backends, check_tunnels
 from xenoovs.model.values import HIGHEST_BIT, KeyPath, MatchField, Remark
 from xenoovs.partition.solve import first_feasible_width, least_tolerance
 

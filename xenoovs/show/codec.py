@@ -162,7 +162,7 @@ def read_request(kind: type[T], document: Mapping[str, object], *, ignores_other
                 raise ValueError(f"{name} is missing; {hint}")
             continue
         try:
-            found[name] = each.reads(document[name]) if each.reads else document[name]
+            found[name] = each.parser(document[name]) if each.parser else document[name]
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
     for name in () if ignores_others else document.keys() - names.keys():
@@ -191,8 +191,8 @@ def request_schema(kind: Any) -> Schema:
     """Return the JSON schema of a record that `read_request` reads."""
     defaults = {each.name: {"default": each.default} for each in fields(kind) if each.default not in (MISSING, None)}
     properties = {
-        each.name: {**(each.reads.schema if each.reads else {}), **defaults.get(each.name, {}), "description": each.doc}
-        for each in fields_of(kind) or ()
+        one.name: {**(one.parser.schema if one.parser else {}), **defaults.get(one.name, {}), "description": one.doc}
+        for one in fields_of(kind) or ()
     }
     required = {"required": [*_required(kind)]} if _required(kind) else {}
     form = {"properties": properties, **required, "type": "object"}

@@ -102,14 +102,14 @@ class Column:
     """A column of a table. Fields of records are also in JSON; other columns are for terminals and metrics.
 
     `of`: reads it from a row; None if it is a field. `json`: converts its value for JSON; None if that is not needed,
-    as for fields of records. `read`: reads a field from the state of the agent, when a record is built. `reads`: parses
-    a field of a request; raises ValueError. `name`: key in JSON, set by the record; empty if JSON does not have it."""
+    as for fields of records. `read`: reads a field from the state of the agent, when a record is built. `parser`: of a
+    field of a request. `name`: key in JSON, set by the record; empty if JSON does not have it."""
 
     doc: str = ""
     of: Callable[[Row[Any]], Any] | None = None
     json: Callable[[Any], Any] | None = None
     read: Callable[[Any], Any] | None = None
-    reads: Parser[Any] | None = None
+    parser: Parser[Any] | None = None
     shown: Shown = Shown()
     metrics: tuple[Metric, ...] = ()
     name: str = ""

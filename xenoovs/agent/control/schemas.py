@@ -66,33 +66,33 @@ class BackendRequest:
     """A backend of a service, by their names in the config; without `service`, a server in all services."""
 
     backend: str = column(
-        "Name of the backend; without `service` also the MAC or the address of the server.", reads=_SERVER
+        "Name of the backend; without `service` also the MAC or the address of the server.", parser=_SERVER
     )
-    service: str | None = column("Name of the service.", reads=values.name, default=None)
+    service: str | None = column("Name of the service.", parser=values.name, default=None)
 
 
 @record
 class TimedRequest(BackendRequest):
     """A backend, or a server in all services, and for how long."""
 
-    for_s: float | None = column("Seconds until it ends by itself; left out: never.", reads=_SECONDS, default=None)
+    for_s: float | None = column("Seconds until it ends by itself; left out: never.", parser=_SECONDS, default=None)
 
 
 @record
 class WeightRequest:
     """A backend and its weight, relative to the others."""
 
-    backend: str = column("Name of the backend.", reads=_SERVER)
-    service: str = column("Name of the service.", reads=values.name)
-    weight: Fraction = column("At most 9 decimals; 0 drains it.", reads=values.weight)
-    for_s: float | None = column("Seconds until it ends by itself; left out: never.", reads=_SECONDS, default=None)
+    backend: str = column("Name of the backend.", parser=_SERVER)
+    service: str = column("Name of the service.", parser=values.name)
+    weight: Fraction = column("At most 9 decimals; 0 drains it.", parser=values.weight)
+    for_s: float | None = column("Seconds until it ends by itself; left out: never.", parser=_SECONDS, default=None)
 
 
 @record
 class PauseRequest:
     """A pause of reconciliation."""
 
-    withdraw: bool = column("Withdraw all announced VIPs for the time of the pause.", reads=values.flag, default=False)
+    withdraw: bool = column("Withdraw all announced VIPs for the time of the pause.", parser=values.flag, default=False)
 
 
 @record
@@ -100,7 +100,7 @@ class RemoteRequest:
     """One remote of a tunnel, or all."""
 
     remote: str | None = column(
-        "Names of the tunnel and the remote, such as `rack7/b`; all remotes if left out.", reads=_REMOTE, default=None
+        "Names of the tunnel and the remote, such as `rack7/b`; all remotes if left out.", parser=_REMOTE, default=None
     )
 
 
@@ -108,9 +108,9 @@ class RemoteRequest:
 class PinRequest:
     """One remote of a tunnel, and the path to which its traffic is pinned."""
 
-    remote: str = column("Names of the tunnel and the remote, such as `rack7/b`.", reads=_REMOTE)
+    remote: str = column("Names of the tunnel and the remote, such as `rack7/b`.", parser=_REMOTE)
     path: str | None = column(
-        "Name of the path; left out: all paths may carry traffic again.", reads=values.device, default=None
+        "Name of the path; left out: all paths may carry traffic again.", parser=values.device, default=None
     )
 
 
@@ -118,8 +118,8 @@ class PinRequest:
 class WhyQuery:
     """One remote of a tunnel, and optionally a source port of the host's packets."""
 
-    remote: str = column("Names of the tunnel and the remote, such as `rack7/b`.", reads=_REMOTE)
-    source_port: int | None = column("Source port of packets of the host.", reads=_WHOLE_NUMBER, default=None)
+    remote: str = column("Names of the tunnel and the remote, such as `rack7/b`.", parser=_REMOTE)
+    source_port: int | None = column("Source port of packets of the host.", parser=_WHOLE_NUMBER, default=None)
 
 
 @record
@@ -131,15 +131,15 @@ class EmptyRequest:
 class EventsQuery:
     """The events after a number."""
 
-    since: int = column("Only events with a larger number.", reads=_WHOLE_NUMBER, default=0)
+    since: int = column("Only events with a larger number.", parser=_WHOLE_NUMBER, default=0)
 
 
 @record
 class BlocksQuery:
     """Blocks of one service."""
 
-    service: str = column("Name of the service in the config.", reads=values.name)
-    after: int = column("How many blocks to skip: those of earlier answers.", reads=_WHOLE_NUMBER, default=0)
+    service: str = column("Name of the service in the config.", parser=values.name)
+    after: int = column("How many blocks to skip: those of earlier answers.", parser=_WHOLE_NUMBER, default=0)
 
 
 # Answers.

@@ -65,7 +65,7 @@ class XenoflowRequest:
     """A request in the form of XenoFlow. Other keys are ignored."""
 
     backends: tuple[PostedBackend, ...] = column(
-        "The backends that get clients; all others of the config are drained.", reads=values.Parser(_posted, {})
+        "The backends that get clients; all others of the config are drained.", parser=values.Parser(_posted, {})
     )
 
 

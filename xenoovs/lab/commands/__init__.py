@@ -10,15 +10,15 @@ from xenoovs.terminal.output import echo, print_json, print_table
 
 # Each command with the module that has it as `NAME_command`, and its one line, so that help imports no command.
 _COMMANDS = {
-    "up": ("balancer", "Build a lab for the config FILE, or a fabric."),
-    "down": ("balancer", "Remove a lab, also one whose `lab up` crashed."),
+    "up": ("lab", "Build a lab for the config FILE, or a fabric."),
+    "down": ("lab", "Remove a lab, also one whose `lab up` crashed."),
     "list": ("", "List the labs on this machine."),
-    "status": ("balancer", "Show which parts of a lab work, and which backends answer."),
-    "traffic": ("balancer", "Send packets to the services of a lab, and count answers."),
-    "fail": ("balancer", "Make a backend or a spine fail, as if its server died."),
-    "heal": ("balancer", "Make backends and spines work again."),
+    "status": ("lab", "Show which parts of a lab work, and which backends answer."),
+    "traffic": ("lab", "Send packets to the services of a lab, and count answers."),
+    "fail": ("lab", "Make a backend or a spine fail, as if its server died."),
+    "heal": ("lab", "Make backends and spines work again."),
     "elephant": ("fabric", "Send an elephant over one path of a fabric."),
-    "exec": ("balancer", "Run a command in the virtual machine of a lab, or on a machine."),
+    "exec": ("lab", "Run a command in the virtual machine of a lab, or on a machine."),
 }
 
 

@@ -16,8 +16,8 @@ from tests.command_line import CommandLine
 from tests.judged import assert_recorded
 from xenoovs.datapath.megaflow import verdict_of
 from xenoovs.datapath.parse import parse_dump
-from xenoovs.evidence import record as recorded
-from xenoovs.evidence.record import Transcript, open_lines, read_text
+from xenoovs.evidence import dump_file
+from xenoovs.evidence.dump_file import Transcript, open_lines, read_text
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "verify"
 CONFIG, DUMP = GOLDEN / "dns.yaml", GOLDEN / "in_hardware.dump"
@@ -59,7 +59,7 @@ def test_a_file_that_is_no_dump_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if "MiB" in message:
-        monkeypatch.setattr(recorded, "MAX_DUMP_BYTES", 1 << 20)
+        monkeypatch.setattr(dump_file, "MAX_DUMP_BYTES", 1 << 20)
     (tmp_path / "dump").write_bytes(content)
     assert message in _refused(xenoovs, command, tmp_path / "dump")
 
@@ -67,7 +67,7 @@ def test_a_file_that_is_no_dump_is_refused(
 def test_a_pipe_without_a_writer(
     xenoovs: CommandLine, command: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorded, "_WRITER_PATIENCE_S", 0.1)
+    monkeypatch.setattr(dump_file, "_WRITER_PATIENCE_S", 0.1)
     os.mkfifo(tmp_path / "pipe")
     assert "it is a pipe that no process opened to write" in _refused(xenoovs, command, tmp_path / "pipe")
 
@@ -96,7 +96,7 @@ def test_ends_of_lines_and_bytes_that_are_no_text(tmp_path: Path) -> None:
 
 
 def test_a_character_on_the_border_of_two_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorded, "_CHUNK_BYTES", 3)
+    monkeypatch.setattr(dump_file, "_CHUNK_BYTES", 3)
     (tmp_path / "text").write_text("aaé€\nbb€\n")
     assert read_text(tmp_path / "text") == "aaé€\nbb€\n"
 
