@@ -76,7 +76,7 @@ def story(record: Record, request: pytest.FixtureRequest) -> Story:
 
 @pytest.fixture
 def lab(record: Record) -> Record:
-    """`said`, `rules` and `left` of the lab (tests/nic/lab_story.py)."""
+    """The steps of tests/nic/test_lab.py, each of which asserts."""
     return record
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from tests.machines import prepare
 from tests.nic.ending import scratch_directory
-from tests.nic.lab_story import LabStory
-from xenoovs.model.templates import read_template
+from tests.nic.test_lab import ONCE, UP, Lab, end_it
 
 _SCRIPT = Path(__file__).parents[2] / "scripts" / "demo"
 
@@ -39,9 +38,13 @@ def test_it_shows_hw_and_ends_with_a_summary() -> None:
 def test_echoes_with_offload_are_forwarded_by_the_nic_and_those_without_are_not() -> None:
     prepare()
     with scratch_directory() as directory:
-        said = LabStory(directory).record_echoes(read_template("quickstart"))["said"]["echo"]
-    assert said["exit_code"] == 0, said["stderr"]
-    samples = json.loads(said["stdout"])["samples"]
+        lab = Lab(directory)
+        try:
+            lab.say(*UP)
+            echoes = lab.say("measure", "echo", "my.yaml", *ONCE, "--offload", "both", "--yes")
+        finally:
+            end_it(lab)
+    samples = json.loads(echoes)["samples"]
     assert sorted(sample["point"]["offload"] for sample in samples) == ["off", "on"]
     for sample in samples:
         values = sample["values"]

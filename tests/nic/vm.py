@@ -12,6 +12,7 @@ import json
 import sys
 import tempfile
 import time
+import traceback
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -19,12 +20,11 @@ from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.machines import prepare
 from tests.nic.ending import scratch_directory
 from tests.nic.guest.catalogue import SCENARIOS
-from tests.nic.lab_story import LabStory
 from xenoovs.cli import nic_guest
 from xenoovs.cli.main import run as run_xenoovs
 from xenoovs.errors import CommandFailed, LabError
@@ -32,7 +32,9 @@ from xenoovs.lab.nic.call import guest_place
 from xenoovs.lab.nic.machine import VirtualMachine, boot, build_module, start_module, unpacked_kernel
 from xenoovs.lab.nic.up import wait_until_ready
 from xenoovs.lab.place import RemoteCommand
-from xenoovs.model.templates import read_template
+
+if TYPE_CHECKING:
+    from tests.nic.test_lab import Lab
 
 LAB, HARDWARE = "lab", "hardware"
 PARTS = (LAB, HARDWARE, *SCENARIOS)
@@ -62,7 +64,7 @@ class Recording:
         self._records = {part: Future[Record]() for part in PARTS if part in parts}
         self._waiting = deque(self._records)
         self._stack = ExitStack()
-        self._running: list[VirtualMachine | LabStory] = []
+        self._running: list[VirtualMachine | Lab] = []
         self._workers = [Thread(target=self._work) for _ in range(_MACHINES)]
 
     def __enter__(self) -> Recording:
@@ -101,7 +103,7 @@ class Recording:
             except Exception as error:  # noqa: BLE001 (the tests of the part show it)
                 # After an error of a machine that has recorded all there is nothing to fail.
                 while current:
-                    self._finish(current, {"error": f"{type(error).__name__}: {error}"})
+                    self._finish(current, {"error": "".join(traceback.format_exception(error))})
                     # Without a machine that boots nothing can go on.
                     if isinstance(error, BootError):
                         self._take(current)
@@ -132,9 +134,12 @@ class Recording:
             yield current[0]
 
     def _lab_record(self) -> Record:
-        story = LabStory(self._new_directory())
-        self._running.append(story)
-        return story.record(read_template("quickstart"))
+        # Imported when pytest has read it: its assertions show their values.
+        from tests.nic.test_lab import Lab, use
+
+        lab = Lab(self._new_directory())
+        self._running.append(lab)
+        return use(lab)
 
     @contextmanager
     def _booted(self) -> Iterator[VirtualMachine]:
