@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+from threading import Thread
 
 import pytest
 
+from tests.compiled import moves_of
 from tests.ovs.agents import running_agent
 from tests.ovs.lab_support import running_lab
-from tests.patience import eventually
+from tests.ovs.ways import live_switch
+from tests.patience import PATIENCE_S, eventually
 from xenoovs.agent.daemon import Agent
-from xenoovs.compile.read import read
+from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.decision.decision import Phase
 from xenoovs.lab.host import kill_and_wait, processes_in
 from xenoovs.lab.lab import Lab
 from xenoovs.model.load import load_config
-from xenoovs.openflow.text import parse_dump
-from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.management import ManagementSwitch
 
-VIP, PORT = "10.3.10.45", "80"
-HERE = Path(__file__).parent
+VIP = "10.3.10.45", 80
 CONFIG = """\
 version: 1
 switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
@@ -43,14 +42,43 @@ services:
 LONG, NONE = CONFIG.replace("idle_timeout: 5s", "idle_timeout: 5m"), CONFIG.replace("mode: pin", "mode: none")
 
 
+class Server(ThreadingTCPServer):
+    """Answers each byte with its name."""
+
+    daemon_threads, allow_reuse_address, request_queue_size = True, True, 256
+    name = b""
+
+
+class Answer(BaseRequestHandler):
+    def handle(self) -> None:
+        assert isinstance(self.server, Server)
+        while self.request.recv(1):
+            self.request.sendall(self.server.name)
+
+
+def ask(connection: socket.socket) -> str:
+    """The server that answers by an open connection, or the error of one that was cut."""
+    try:
+        connection.sendall(b"?")
+        return connection.recv(8).decode() or "closed"
+    except OSError as error:
+        return type(error).__name__
+
+
+def asked(connections: Sequence[socket.socket], *, times: int = 40) -> list[str]:
+    """Who answers each connection, always the same."""
+    found = [{ask(connection) for _ in range(times)} for connection in connections]
+    return [" ".join(sorted(names)) for names in found]
+
+
 @dataclass(frozen=True, slots=True)
 class World:
-    """A lab with an agent, servers that give out a file piece by piece, and clients that keep connections open."""
+    """A lab with an agent, servers that keep connections, and clients."""
 
     lab: Lab
     file: Path
     agent: Agent
-    clients: subprocess.Popen[str]
+    opened: list[socket.socket] = field(default_factory=list)
 
     @property
     def sources(self) -> list[str]:
@@ -58,25 +86,29 @@ class World:
         net = self.lab.topology.clients.nets[0].split("/")[0].rsplit(".", 1)[0]
         return [f"{net}.{number}" for number in range(10, 30)]
 
-    def say(self, *words: object) -> str:
-        """Tell the clients what to do, and return what came of it."""
-        assert self.clients.stdin is not None
-        assert self.clients.stdout is not None
-        print(*words, file=self.clients.stdin, flush=True)
-        return self.clients.stdout.readline().strip()
+    def connect(self, source: str) -> socket.socket:
+        namespace = self.lab.topology.clients.namespace
+        return in_namespace(namespace, lambda: socket.create_connection(VIP, PATIENCE_S, (source, 0)))
 
-    def fresh(self, count: int, sources: list[str]) -> list[str]:
-        return self.say("fresh", count, *sources).split()
+    def open(self, *sources: str) -> list[str]:
+        """Open connections that stay; their servers."""
+        begin = len(self.opened)
+        self.opened.extend(map(self.connect, sources))
+        return asked(self.opened[begin:])
 
-    def read(self, connections: int, pieces: int) -> list[str]:
-        """Ask for so many pieces by each of the first connections."""
-        return [self.say("read", number, pieces) for number in range(connections)]
+    def fresh(self, count: int, sources: Sequence[str]) -> list[str]:
+        """The servers of new connections."""
+        found = []
+        for source in sources:
+            for _ in range(count):
+                with self.connect(source) as connection:
+                    found += asked([connection], times=2)
+        return found
 
     def of_backend_one(self) -> list[str]:
         """Ten clients whose server is `one`, each with a connection that is open and in use."""
         mine = [source for source in self.sources if self.fresh(1, [source]) == ["one"]]
-        assert [self.say("open", source) for source in mine] == ["one"] * 10
-        assert self.read(10, 5) == ["right"] * 10
+        assert self.open(*mine) == ["one"] * 10
         return mine
 
     def change(self, text: str) -> None:
@@ -92,28 +124,14 @@ class World:
         self.settle()
 
     def settle(self) -> None:
-        eventually(lambda: not self.is_settling(), "new connections that go on")
+        def is_settling() -> bool:
+            moves = moves_of(live_switch(self.lab.ovs).dump_flows("ovsbr1"))
+            return any(move.phase is Phase.SETTLING for _, move in moves)
 
-    def flows(self) -> str:
-        return ManagementSwitch(Endpoint(self.lab.ovs.db, self.lab.ovs.directory)).dump_flow_text("ovsbr1")
-
-    def is_settling(self) -> bool:
-        _, transition = read(parse_dump(self.flows()), load_config(self.file))
-        return any(move.phase is Phase.SETTLING for _, moves in transition.services for move in moves)
+        eventually(lambda: not is_settling(), "new connections that go on")
 
     def is_draining(self) -> bool:
-        return "table=2," in self.flows()
-
-
-@contextmanager
-def program(namespace: str, *argv: str) -> Iterator[subprocess.Popen[str]]:
-    command = ["ip", "netns", "exec", namespace, sys.executable, *argv]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+        return "table=2," in live_switch(self.lab.ovs).dump_flow_text("ovsbr1")
 
 
 @pytest.fixture
@@ -125,37 +143,38 @@ def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
         lab = stack.enter_context(running_lab("drain", load_config(file), tmp_path / "labs"))
         for machine in lab.topology.machines:
             kill_and_wait(processes_in(machine.namespace))
-            argv = (str(HERE / "drain_server.py"), machine.names[0], VIP, PORT)
-            server = stack.enter_context(program(machine.namespace, *argv))
-            assert server.stdout is not None
-            assert server.stdout.readline() == "listening\n"
+            server = stack.enter_context(in_namespace(machine.namespace, lambda: Server(VIP, Answer)))
+            server.name = machine.names[0].encode()
+            Thread(target=server.serve_forever).start()
+            stack.callback(server.shutdown)
         agent = stack.enter_context(running_agent(file, lab.ovs.directory))
         eventually(lambda: agent.state.round.rounds == 1, "flows at first")
-        client = program(lab.topology.clients.namespace, str(HERE / "drain_client.py"), VIP, PORT)
-        yield World(lab, file, agent, stack.enter_context(client))
+        made = World(lab, file, agent)
+        yield made
+        for each in made.opened:
+            each.close()
 
 
-def test_downloads_survive_a_drain(world: World) -> None:
+def test_connections_survive_a_drain(world: World) -> None:
     mine = world.of_backend_one()
     world.begin_drain()
     # Their megaflows are there now. New connections must not meet them, not even with the first packets of the first.
-    assert world.read(10, 1) == ["right"] * 10
+    assert asked(world.opened, times=1) == ["one"] * 10
     assert world.fresh(5, mine) == ["two"] * 50
-    for _ in range(3):
-        assert world.read(10, 40) == ["right"] * 10
+    assert asked(world.opened, times=120) == ["one"] * 10
     assert world.is_draining()
     # Nobody asks for more: the drain ends by itself, and what is open then is cut.
     eventually(lambda: not world.is_draining(), "the end of the drain")
-    assert world.read(1, 1) == ["ConnectionResetError"]
+    assert ask(world.opened[0]) == "ConnectionResetError"
     assert world.fresh(1, mine) == ["two"] * 10
 
 
 @pytest.mark.parametrize("world", [NONE], ids=["none"], indirect=True)
-def test_without_a_drain_downloads_are_cut(world: World) -> None:
+def test_without_a_drain_connections_are_cut(world: World) -> None:
     mine = world.of_backend_one()
     world.change(NONE.replace("00:02, weight: 1", "00:02, weight: 0"))
     assert not world.is_draining()
-    assert world.read(10, 40) == ["ConnectionResetError"] * 10
+    assert [ask(each) for each in world.opened] == ["ConnectionResetError"] * 10
     assert world.fresh(5, mine) == ["two"] * 50
 
 
@@ -164,9 +183,10 @@ def test_a_second_change_in_the_middle_cuts_nobody(world: World) -> None:
     mine = world.of_backend_one()
     others = [source for source in world.sources if source not in mine]
     world.begin_drain()
-    assert [world.say("open", source) for source in (mine[0], *others)] == ["two"] * 11
+    assert world.open(mine[0], *others) == ["two"] * 11
     world.change(LONG)
-    assert world.read(21, 40) == ["right"] * 21
+    before = ["one"] * 10 + ["two"] * 11
+    assert asked(world.opened) == before
     world.settle()
     assert sorted(world.fresh(1, [*mine, *others])) == ["one"] * 10 + ["two"] * 10
-    assert world.read(21, 40) == ["right"] * 21
+    assert asked(world.opened) == before
