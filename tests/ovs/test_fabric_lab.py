@@ -3,68 +3,26 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
+import socket
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.command_line import CommandLine, finish, start
-from tests.ovs.lab_support import fabric_fixture, lab_name, links, remains
-from tests.ovs.test_lab_up_down import NOTHING
+from tests.ovs.lab_support import fabric_fixture
 from tests.patience import eventually
+from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.errors import LabError
-from xenoovs.lab.fabric.build import up
 from xenoovs.lab.fabric.plan import SOURCE_PORTS, FabricShape
 from xenoovs.lab.fabric.status import fabric_status, restore, silence
 from xenoovs.lab.lab import FabricLab, open_lab
-from xenoovs.lab.lifecycle import down
 from xenoovs.measure.bed import replace_flows
 from xenoovs.measure.fabric_bed import open_fabric_bed
 from xenoovs.switch.process import run
 
 PLAIN = "in_port=p0 actions=output:pf0hpf\nin_port=pf0hpf actions=output:p0\n"
 
-_SEND = """
-import socket, sys
-with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-    for number in range(int(sys.argv[2])):
-        sock.sendto(b"x", (sys.argv[1], 10000 + number))
-"""
-
-
 lab = fabric_fixture("fabric", FabricShape(paths=3, senders=2))
-
-
-_PROGRAM = """
-import os, signal, sys
-from pathlib import Path
-from xenoovs.lab.fabric.build import up
-from xenoovs.lab.fabric.plan import FabricShape
-
-def die(what, done, total):
-    if what == sys.argv[3]:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-up(sys.argv[1], FabricShape(paths=2), directory=Path(sys.argv[2]), progress=die)
-"""
-
-
-@pytest.mark.parametrize(
-    "step", ["ready", *(pytest.param(step, marks=pytest.mark.long) for step in ("links", "Open vSwitch"))]
-)
-def test_down_removes_what_a_killed_up_has_made(tmp_path: Path, step: str) -> None:
-    name, before = lab_name("fk"), links()
-    argv = [sys.executable, "-c", _PROGRAM, name, str(tmp_path), step]
-    assert subprocess.run(argv, check=False).returncode == -signal.SIGKILL
-    removed = down(name, directory=tmp_path)
-    assert removed.anything
-    if step == "ready":
-        # Two hosts, two DPUs, two leaves, two spines, the elephant; two processes of each Open vSwitch.
-        assert (removed.namespaces, removed.processes, removed.directories) == (9, 4, 1)
-    assert remains(name, tmp_path) == NOTHING
-    assert links() == before
 
 
 def test_flows_of_a_host_are_spread_over_all_spines_and_use_the_source_ports(lab: FabricLab) -> None:
@@ -77,11 +35,13 @@ def test_flows_of_a_host_are_spread_over_all_spines_and_use_the_source_ports(lab
     with open_fabric_bed(lab.name) as bed:
         for pair in bed.pairs:
             replace_flows(pair.dpu, fabric.bridge, PLAIN)
-        host, receiver = bed.senders[1].host, fabric.receiver.overlay_ip
+        host, receiver = lab.fabric.namespace("hosta2"), fabric.receiver.overlay_ip
 
         def have_left() -> bool:
             # Queues drop a part of a burst, such as those of packets that wait for ARP.
-            host.run(sys.executable, "-c", _SEND, receiver, "300")
+            with in_namespace(host, lambda: socket.socket(type=socket.SOCK_DGRAM)) as sock:
+                for number in range(300):
+                    sock.sendto(b"x", (receiver, 10_000 + number))
             return sum(seen()) >= 300
 
         eventually(have_left, "300 packets have left")
@@ -141,18 +101,3 @@ def test_commands_say_what_a_fabric_is_and_has(lab: FabricLab, xenoovs: CommandL
     assert "has no machine 'dpua7'" in said.err
     said = xenoovs("lab", "fail", "spine1", "--how", "link", "--lab", lab.name)
     assert "a spine of a fabric fails as `--how silent`" in said.err
-    said = xenoovs("lab", "up", "--paths", "3", "--lab", "other")
-    assert said.status == 64
-    assert "--paths is for --topology fabric." in said.err
-
-
-def test_numbers_out_of_range_are_refused(tmp_path: Path) -> None:
-    for shape, message in (
-        (FabricShape(paths=1), "--paths 1 is not from 2 to 16"),
-        (FabricShape(senders=17), "--senders 17 is not from 1 to 16"),
-        (FabricShape(rate_bps=5), "use 1mbit or more"),
-        (FabricShape(buffer_bytes=5), "use 3kb or more"),
-    ):
-        with pytest.raises(LabError, match=message):
-            up("never", shape, directory=tmp_path)
-    assert not list(tmp_path.iterdir())

@@ -11,15 +11,17 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.command_line import XENOOVS
 from tests.machines import IPSEC_MONITOR
 from tests.ovs.dummy import start_dummy_as_system
 from tests.patience import eventually
+from tests.probe_support import two_namespaces
+from xenoovs.lab.host import kill_and_wait, processes_in
 from xenoovs.lab.private_ovs import PrivateOvs, start_database, stop_private_ovs
-from xenoovs.switch.process import run, try_run
+from xenoovs.switch.process import try_run
 
 # A journal, /etc and /run of its own, as on a host of its own: see syslog(3) for /dev/log.
 _APART = """\
@@ -37,23 +39,10 @@ exec "$@"
 
 @dataclass(frozen=True, slots=True)
 class IkeEnd:
-    """One end: its Open vSwitch, whose ports ovs-monitor-ipsec follows, and its IKE daemon.
-
-    Attributes:
-        netns: its network namespace.
-        address: in it.
-        monitor: ovs-monitor-ipsec, with the files and the journal of this end.
-    """
+    """One end: its Open vSwitch, whose ports ovs-monitor-ipsec follows. `inside`: runs a program with its files."""
 
     ovs: PrivateOvs
-    netns: str
-    address: str
-    monitor: subprocess.Popen[bytes] = field(hash=False)
-
-    @property
-    def inside(self) -> list[str]:
-        """The words that run a program with the files of this end."""
-        return ["nsenter", f"--mount=/proc/{self.monitor.pid}/ns/mnt", f"--net=/run/netns/{self.netns}"]
+    inside: tuple[str, ...]
 
     def row_of_sa(self, config: Path) -> tuple[str, str]:
         """State and text of the row of SAs in `xenoovs doctor`, which comes with the policy."""
@@ -61,9 +50,9 @@ class IkeEnd:
         rows = json.loads(try_run(argv).stdout)["checks"]
         return next(((row["state"], row["seen"]) for row in rows if row["check"] == "IPsec SA"), ("", ""))
 
-    def add_port(self, name: str, remote: str, key: str) -> None:
+    def add_port(self, name: str, local: str, remote: str, key: str) -> None:
         """Add a Geneve port to a remote, with a pre-shared key."""
-        options = {"remote_ip": remote, "local_ip": self.address, "key": "flow", "psk": key}
+        options = {"remote_ip": remote, "local_ip": local, "key": "flow", "psk": key}
         words = (f"options:{key}={value}" for key, value in options.items())
         self.ovs.vsctl("add-port", "ovsbr1", name, "--", "set", "interface", name, "type=geneve", *words)
 
@@ -75,34 +64,7 @@ class IkeEnd:
 
 
 @contextmanager
-def ike_ends(directory: Path) -> Iterator[tuple[IkeEnd, ...]]:
-    """Ends at 192.0.2.1 and 192.0.2.2 with a cable between them."""
-    names = [f"xoike{os.getpid() % 100000}n{place}" for place in (1, 2)]
-    ends = list[IkeEnd]()
-    try:
-        for name in names:
-            run(["ip", "netns", "add", name])
-            run(["ip", "-n", name, "link", "set", "lo", "up"])
-        run(["ip", "-n", names[0], *["link", "add", "u0", "type", "veth", "peer", "name", "u0", "netns"], names[1]])
-        for place, name in enumerate(names, start=1):
-            run(["ip", "-n", name, "address", "add", f"192.0.2.{place}/24", "dev", "u0"])
-            run(["ip", "-n", name, "link", "set", "u0", "up"])
-            ends.append(_start(directory / str(place), name, f"192.0.2.{place}"))
-        yield tuple(ends)
-    finally:
-        for end in ends:
-            end.monitor.terminate()
-            end.monitor.wait()
-        for name in names:
-            pids = try_run(["ip", "netns", "pids", name]).stdout.split()
-            try_run(["kill", "-9", *pids] if pids else ["true"])
-        for end in ends:
-            stop_private_ovs(end.ovs)
-        for name in names:
-            try_run(["ip", "netns", "delete", name])
-
-
-def _start(directory: Path, netns: str, address: str) -> IkeEnd:
+def ike_end(directory: Path, netns: str) -> Iterator[IkeEnd]:
     ovs = PrivateOvs(directory / "ovs")
     ovs.directory.mkdir(parents=True)
     start_database(ovs, netns=netns)
@@ -112,16 +74,16 @@ def _start(directory: Path, netns: str, address: str) -> IkeEnd:
         ovs.vsctl("add-port", "ovsbr1", port, "--", "set", "interface", port, "type=dummy")
     # Not `ip netns exec`: its /sys has no cgroups, which the journal needs.
     inside = ["nsenter", f"--net=/run/netns/{netns}", "unshare", "--mount", "sh", "-ec", _APART, "sh"]
-    log = directory / "monitor.out"
-    with log.open("wb") as output:
-        monitor = subprocess.Popen(
-            [*inside, IPSEC_MONITOR, ovs.db, "--ike-daemon=strongswan", f"--log-file={directory}/monitor.log"],
-            env={**os.environ, **ovs.env},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-        )
-    return IkeEnd(ovs, netns, address, monitor)
+    words = [IPSEC_MONITOR, ovs.db, "--ike-daemon=strongswan", f"--log-file={directory}/monitor.log"]
+    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    monitor = subprocess.Popen([*inside, *words], env={**os.environ, **ovs.env}, **quiet)
+    try:
+        yield IkeEnd(ovs, ("nsenter", f"--mount=/proc/{monitor.pid}/ns/mnt", f"--net=/run/netns/{netns}"))
+    finally:
+        monitor.terminate()
+        monitor.wait()
+        kill_and_wait(set(processes_in(netns)) - set(ovs.pids()))
+        stop_private_ovs(ovs)
 
 
 CONFIG = """\
@@ -142,9 +104,13 @@ def test_doctor_says_why_the_ike_daemon_makes_no_sa(tmp_path: Path) -> None:
     configs[0].write_text(CONFIG)
     there = CONFIG.replace("192.0.2.2,", "192.0.2.9,").replace("192.0.2.1,", "192.0.2.2,")
     configs[1].write_text(there.replace("192.0.2.9,", "192.0.2.1,"))
-    with ike_ends(tmp_path) as (one, two):
-        one.add_port("gnv0-c0000202", "192.0.2.2", "a key")
-        two.add_port("gnv0-c0000201", "192.0.2.1", "another")
+    with (
+        two_namespaces("ike") as (near, far),
+        ike_end(tmp_path / "1", near) as one,
+        ike_end(tmp_path / "2", far) as two,
+    ):
+        one.add_port("gnv0-c0000202", "192.0.2.1", "192.0.2.2", "a key")
+        two.add_port("gnv0-c0000201", "192.0.2.2", "192.0.2.1", "another")
         found = list[tuple[str, str]]()
 
         def is_named() -> bool:

@@ -138,13 +138,3 @@ def test_traffic_says_when_the_edited_config_is_not_applied(lab: Lab, xenoovs: C
     )
     assert xenoovs("apply", config, "--lab", NAME, "--yes").status == 0
     assert xenoovs(*words).err == ""
-
-
-def test_wrong_options(xenoovs: CommandLine) -> None:
-    for options, message in (
-        (("--for", "3s", "--packets", "5"), "--packets and --for exclude each other"),
-        (("--for", "soon"), "'soon' is not a time such as 10s"),
-        (("--rate", "0"), "0.0 is not in the range"),
-    ):
-        said = xenoovs("lab", "traffic", "--lab", NAME, *options)
-        assert (said.status, message in said.err) == (64, True)

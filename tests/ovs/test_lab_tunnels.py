@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+import socket
 from collections.abc import Sequence
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -13,15 +13,9 @@ import pytest
 from tests.command_line import CommandLine
 from tests.golden.cases import file_of
 from tests.ovs.dummy import ofctl
-from tests.ovs.lab_support import (
-    install,
-    lab_fixture,
-    lab_name,
-    load_text,
-    owners_of_blocks,
-    running_lab,
-)
+from tests.ovs.lab_support import install, lab_fixture, lab_name, load_text, owners_of_blocks, running_lab
 from tests.patience import eventually
+from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.datapath.outer import encapsulations
 from xenoovs.datapath.parse import parse_dump
 from xenoovs.errors import LabError
@@ -35,6 +29,7 @@ from xenoovs.lab.status import lab_status
 from xenoovs.lab.topology import plan_topology
 from xenoovs.lab.traffic import LabReport, Load, send
 from xenoovs.model.balancer import Balancer, Protocol
+from xenoovs.model.packet import ANY_PORT
 
 TYPES = {"vxlan": "vxl0", "geneve": "gnv0", "gre": "gre0"}
 RETURNS = ("direct", "switch")
@@ -198,25 +193,17 @@ def _from_priority(line: str) -> str:
     return line.partition("priority=")[2]
 
 
-_LARGEST = """
-import socket, sys
-from xenoovs.model.packet import ANY_PORT
-sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-sock.setsockopt(socket.IPPROTO_IP, 10, 2)  # IP_MTU_DISCOVER, IP_PMTUDISC_DO of linux/in.h
-sock.settimeout(10)
-sock.bind((sys.argv[1], 0))
-sock.sendto(bytes(1472), (sys.argv[2], ANY_PORT))
-print(sock.recv(2048).lstrip(b"\\0").decode().strip())
-"""
-
-
 def test_packets_of_1500_bytes_fit(lab: Lab) -> None:
     """The network of the outer packets has room for the headers of tunnels."""
-    netns, clients = LabNetns(lab.marks), lab.topology.clients
+    clients = lab.topology.clients
     source = clients.nets[0].replace(".0.0/15", ".0.9")
-    for number in range(1, 7):
-        answer = netns.execute(clients.namespace, [sys.executable, "-c", _LARGEST, source, f"10.3.11.{number}"]).stdout
-        assert answer.startswith("b")
+    with in_namespace(clients.namespace, lambda: socket.socket(type=socket.SOCK_DGRAM)) as sock:
+        sock.setsockopt(socket.IPPROTO_IP, 10, 2)  # IP_MTU_DISCOVER, IP_PMTUDISC_DO of linux/in.h
+        sock.settimeout(10)
+        sock.bind((source, 0))
+        for number in range(1, 7):
+            sock.sendto(bytes(1472), (f"10.3.11.{number}", ANY_PORT))
+            assert sock.recv(2048).lstrip(b"\0 ").startswith(b"b")
 
 
 def test_ipsec_is_refused_in_userspace(tmp_path: Path) -> None:

@@ -127,6 +127,8 @@ _PROGRAM = """
 import os, signal, sys
 from pathlib import Path
 from tests.ovs.lab_support import load_text
+from xenoovs.lab.fabric import build
+from xenoovs.lab.fabric.plan import FabricShape
 from xenoovs.lab.lifecycle import up
 
 def die(what, done, total):
@@ -134,7 +136,10 @@ def die(what, done, total):
     if what == sys.argv[3]:
         os.kill(os.getpid(), signal.SIGKILL)
 
-up(sys.argv[1], load_text(sys.argv[4]), directory=Path(sys.argv[2]), progress=die)
+if sys.argv[4] == "fabric":
+    build.up(sys.argv[1], FabricShape(paths=2), directory=Path(sys.argv[2]), progress=die)
+else:
+    up(sys.argv[1], load_text(sys.argv[4]), directory=Path(sys.argv[2]), progress=die)
 """
 
 
@@ -150,10 +155,11 @@ def name(tmp_path: Path) -> Iterator[str]:
 
 
 TUNNELS = tunnel_config(kinds=["vxlan"])
-STEPS = (("Open vSwitch", ""), ("backend odd", ""), ("backend vxlan-switch-b", TUNNELS))
+STEPS = (("Open vSwitch", ""), ("backend odd", ""), ("backend vxlan-switch-b", TUNNELS), ("ready", "fabric"))
 LONG_STEPS = (
     *((step, "") for step in ("namespaces", "links", "clients", "backend even", "ready")),
     *((step, TUNNELS) for step in ("tunnels", "ready")),
+    *((step, "fabric") for step in ("links", "Open vSwitch")),
 )
 
 
@@ -170,7 +176,11 @@ def test_killed_at_a_step(step: str, config: str, name: str, tmp_path: Path) -> 
         open_lab(name, directory=tmp_path)
     with pytest.raises(LabError, match="lab down"):
         up(name, DNS, directory=tmp_path)
-    assert down(name, directory=tmp_path).anything
+    removed = down(name, directory=tmp_path)
+    assert removed.anything
+    if (step, config) == ("ready", "fabric"):
+        # Two hosts, two DPUs, two leaves, two spines, the elephant; two processes of each Open vSwitch.
+        assert (removed.namespaces, removed.processes, removed.directories) == (9, 4, 1)
     assert remains(name, tmp_path) == NOTHING
     assert links() == before
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import sys
+import socket
+import time
+from contextlib import suppress
+from functools import partial
 from ipaddress import ip_network
 
 import pytest
 
 from tests.ovs.lab_support import install, lab_fixture, load_text
+from tests.patience import eventually
+from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.cli.doctor import Question
 from xenoovs.compile.program import compile_config
 from xenoovs.datapath.parse import parse_dump
@@ -17,6 +22,7 @@ from xenoovs.judge.doctor.examine import HOST_CHECKS, examine
 from xenoovs.judge.expected import expected_services, index_blocks
 from xenoovs.lab.host import LabNetns
 from xenoovs.lab.lab import Lab
+from xenoovs.lab.sockets import from_address, udp_socket
 from xenoovs.lab.traffic import Load, send
 from xenoovs.measure.echo import echo_experiment
 from xenoovs.measure.machines_bed import open_lab_bed
@@ -47,7 +53,7 @@ services:
       - {name: same, mac: 02:00:00:00:0b:01, weight: 1}
   - name: plain
     vlan: untagged
-    vip: [10.3.10.47, "2001:db8::47"]
+    vip: [10.3.11.0/24, "2001:db8::47"]
     protocol: udp
     ports: [53]
     vip_mac: 02:00:5e:10:00:03
@@ -97,6 +103,37 @@ def test_an_answer_from_the_vlan_of_another_tenant_is_of_another_service(lab: La
     assert (blue.is_served, {b.name for b in blue.backends if b.answered}) == (False, {"changed"})
 
 
+IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2  # linux/in.h: nothing is fragmented
+HEADERS = 28
+
+
+def answered(sock: socket.socket, vip: str, size: int, clients: list[str]) -> int:
+    """Send UDP packets of a size to a VIP, each with a small one behind it; how many clients' were answered."""
+    sock.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
+    seen = set[bytes]()
+
+    def send(client: str, data: bytes) -> None:
+        sock.sendmsg([data], from_address(socket.inet_aton(client)), 0, (vip, 53))
+
+    def are_answered(small: dict[bytes, str]) -> bool:
+        for word in small.keys() - seen:
+            send(small[word], word + b" ")
+        time.sleep(0.05)
+        with suppress(BlockingIOError):
+            while True:
+                seen.add(sock.recv(100).split()[0])
+        return small.keys() <= seen
+
+    # In the first round Open vSwitch has no megaflow yet, and keeps no order. A packet that does not fit takes others
+    # of its batch with it (netdev_linux_send() of lib/netdev-linux.c): the small ones are sent until they are answered.
+    for number in range(3):
+        small = {f"{number}/{client}".encode(): client for client in clients}
+        for client in clients:
+            send(client, f"large/{client} ".encode().ljust(size - HEADERS))
+        eventually(partial(are_answered, small), "answers to small packets")
+    return sum(each.startswith(b"large") for each in seen)
+
+
 @pytest.mark.parametrize("offload", ["on", "off"])
 @pytest.mark.parametrize("mtu", [1496, 1500, 1504])
 def test_doctor_finds_where_a_full_packet_does_not_fit_and_a_tag_needs_no_room(
@@ -113,11 +150,10 @@ def test_doctor_finds_where_a_full_packet_does_not_fit_and_a_tag_needs_no_room(
     is_ok = {row.subject: row.state is CheckState.OK for row in rows if row.name == "MTU"}
     assert is_ok == {"p0": True, "p1": mtu >= 1500}
     clients = [str(ip_network(lab.topology.clients.nets[0])[number]) for number in range(1, 9)]
-    for vip in ("10.3.10.45", "10.3.10.46", "10.3.10.47"):
-        sender = [sys.executable, "-m", "tests.ovs.tagged_client", vip]
+    for vip in ("10.3.10.45", "10.3.10.46", "10.3.11.47"):
         for size in (1500, min(mtu, 1500)):
-            said = run(["ip", "netns", "exec", lab.topology.clients.namespace, *sender, str(size), *clients])
-            assert int(said.stdout) == (len(clients) if size <= mtu else 0), (vip, size)
+            with in_namespace(lab.topology.clients.namespace, lambda: udp_socket(socket.AF_INET)) as sock:
+                assert answered(sock, vip, size, clients) == (len(clients) if size <= mtu else 0), (vip, size)
 
 
 @pytest.mark.parametrize("name", ["blue", "red", "plain"])

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-import signal
-import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine, CommandResult, finish, start
+from tests.command_line import CommandLine, CommandResult, running
+from tests.ovs.agents import running_agent
 from tests.ovs.dummy import DummyBridge, DummyOvs, running_dummy_ovs, udp_packet
 from tests.ovs.recorded_upgrade.record import CASES, CLIENTS, HERE, PORTS, config_of, hold_settling, packet
-from tests.patience import PATIENCE_S, eventually
+from tests.ovs.test_drain_dummy import receivers
+from tests.patience import eventually
+from xenoovs.agent.probe.run import Prober
 
 DRAINS = [case for case in CASES if "drain" in case]
 ONE, TWO, SIX = "02005e100011", "02005e100012", "02005e100013"
@@ -47,12 +48,6 @@ class Upgraded:
     def flows(self) -> list[str]:
         return without_statistics(self.bridge.ofctl("dump-flows"))
 
-    def receivers(self, *packets: str) -> list[str]:
-        """The MACs to which these packets leave."""
-        before = len(self.bridge.sent("p1"))
-        self.bridge.send("p0", packets)
-        return [frame[:6].hex() for frame in self.bridge.sent("p1")[before:]]
-
 
 def without_statistics(dump: str) -> list[str]:
     return sorted(_STATISTICS.sub("", line).strip() for line in dump.splitlines() if "actions=" in line)
@@ -76,9 +71,8 @@ def upgraded(request: pytest.FixtureRequest, ovs: DummyOvs, xenoovs: CommandLine
         yield made
 
 
-def every(cases: list[str], *, long: Sequence[str] = ()) -> pytest.MarkDecorator:
-    marked = (pytest.param(case, marks=pytest.mark.long) for case in long)
-    return pytest.mark.parametrize("upgraded", [*cases, *marked], indirect=True)
+def every(cases: list[str]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("upgraded", cases, indirect=True)
 
 
 @every(list(CASES))
@@ -94,21 +88,11 @@ def test_the_plan_is_empty_and_apply_changes_nothing(upgraded: Upgraded) -> None
     assert upgraded.flows() == before
 
 
-@every(DRAINS[:1], long=[case for case in CASES if case not in DRAINS[:1]])
-def test_an_agent_changes_nothing(upgraded: Upgraded, tmp_path: Path) -> None:
-    before = upgraded.flows()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind(str(tmp_path / "notify"))
-        systemd.settimeout(PATIENCE_S)
-        options = ("--db", upgraded.bridge.ovs.db, "--allow-exec")
-        agent = start("agent", upgraded.config, *options, env={"NOTIFY_SOCKET": str(tmp_path / "notify")})
-        try:
-            while systemd.recv(4096) != b"READY=1":
-                pass
-        finally:
-            agent.send_signal(signal.SIGTERM)
-            said = finish(agent)
-    assert said.status == 0, said.err
+@every(list(CASES))
+def test_an_agent_changes_nothing(upgraded: Upgraded) -> None:
+    before, probe = upgraded.flows(), Prober(exec_allowed=True).probe
+    with running_agent(upgraded.config, upgraded.bridge.ovs.directory, probe=probe) as agent:
+        eventually(lambda: agent.state.round.rounds > 0, "a round")
     assert upgraded.flows() == before
 
 
@@ -123,12 +107,8 @@ def test_a_drain_goes_on(upgraded: Upgraded) -> None:
     assert {service["clients_moved"] for service in plan["services"]} == {0}
 
     before = upgraded.flows()
-    apply = start("apply", upgraded.config, "--db", upgraded.bridge.ovs.db, "--yes")
-    try:
+    with running("apply", upgraded.config, "--db", upgraded.bridge.ovs.db, "--yes"):
         eventually(lambda: upgraded.flows() != before, "other flows")
-    finally:
-        apply.kill()
-        apply.communicate()
     assert upgraded.command("plan").status == 0
     upgraded.bridge.settle()
     assert connections(upgraded, port=1000) == BEFORE
@@ -169,7 +149,8 @@ def let_settle(bridge: DummyBridge) -> None:
 def connections(upgraded: Upgraded, *, port: int, flags: str = "ack") -> list[str]:
     """Which backend has each client's connection from this port, alike for IPv4 and IPv6."""
     found = [
-        upgraded.receivers(*(packet(client, family, port=port, flags=flags) for client in CLIENTS)) for family in (4, 6)
+        receivers(upgraded.bridge, *(packet(client, family, port=port, flags=flags) for client in CLIENTS))
+        for family in (4, 6)
     ]
     assert found[0] == found[1]
     return found[0]
@@ -177,4 +158,4 @@ def connections(upgraded: Upgraded, *, port: int, flags: str = "ack") -> list[st
 
 def datagrams(upgraded: Upgraded) -> list[str]:
     """Which backend gets each client's UDP packets."""
-    return upgraded.receivers(*(udp_packet(f"198.51.100.{client}") for client in CLIENTS))
+    return receivers(upgraded.bridge, *(udp_packet(f"198.51.100.{client}") for client in CLIENTS))
