@@ -1,11 +1,16 @@
-"""Blocks that move, on a real ovs-vswitchd: where packets go, which megaflows there are, what is left at the end."""
+"""Blocks that move, on a real ovs-vswitchd: where packets go, which megaflows there are, what is left at the end.
+
+With NAT open connections keep their server both ways.
+"""
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
@@ -19,7 +24,7 @@ from xenoovs.decision.decision import Phase
 from xenoovs.openflow.flow import ObservedFlow
 from xenoovs.openflow.text import parse_dump
 
-CONFIG = """\
+_HEAD = """\
 version: 1
 switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
 drain: {mode: pin, timeout: 5m, idle_timeout: 5m}
@@ -27,36 +32,42 @@ services:
   - name: web
     vip: 10.3.10.45
     protocol: tcp
+"""
+CONFIG = f"""{_HEAD}\
     churn: least
     backends:
-      - {name: one, mac: 02:00:5e:10:00:02, weight: 2}
-      - {name: two, mac: 02:00:5e:10:00:03, weight: 1}
-      - {name: six, mac: 02:00:5e:10:00:04, weight: 1}
+      - {{name: one, mac: 02:00:5e:10:00:02, weight: 2}}
+      - {{name: two, mac: 02:00:5e:10:00:03, weight: 1}}
+      - {{name: six, mac: 02:00:5e:10:00:04, weight: 1}}
 """
 WITHOUT_ONE = CONFIG.replace("weight: 2", "weight: 0")
 UDP = CONFIG.replace("protocol: tcp", "protocol: udp")
 ONE, TWO, SIX = "02005e100002", "02005e100003", "02005e100004"
-
-
-OWN_PORT = """\
-version: 1
-switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
-drain: {mode: pin, timeout: 5m, idle_timeout: 5m}
-services:
-  - name: web
-    vip: 10.3.10.45
-    protocol: tcp
+OWN_PORT = f"""{_HEAD}\
     backends:
-      - {name: one, mac: 02:00:5e:10:00:02, weight: 1}
-      - {name: two, mac: 02:00:5e:10:00:03, weight: 1, egress: p2}
+      - {{name: one, mac: 02:00:5e:10:00:02, weight: 1}}
+      - {{name: two, mac: 02:00:5e:10:00:03, weight: 1, egress: p2}}
 """
 TWO_ALONE, ONE_ALONE = OWN_PORT.replace("weight: 1}", "weight: 0}"), "".join(OWN_PORT.splitlines(keepends=True)[:-1])
+NAT = f"""{_HEAD}\
+    ports: [80]
+    mode: nat
+    backends:
+      - {{name: one, mac: 02:00:5e:10:00:02, address: 10.3.20.11, port: 8080, weight: 1}}
+      - {{name: two, mac: 02:00:5e:10:00:03, address: 10.3.20.12, port: 8080, weight: 1}}
+"""
+NAT_WITHOUT_ONE = "".join(line for line in NAT.splitlines(keepends=True) if "name: one" not in line)
+VIP, SERVER_ONE, SERVER_TWO = "10.3.10.45:80", "10.3.20.11:8080", "10.3.20.12:8080"
+EVEN = "198.51.100.2"
+"""A client of `one` with NAT."""
 
 
-def tcp_packet(source: str, port: int, flags: str) -> str:
+def tcp_packet(source: str, port: int, flags: str, *, to: str = VIP, in_port: int = 1) -> str:
+    destination, _, number = to.partition(":")
     return (
-        "in_port(1),packet_type(ns=0,id=0),eth(src=02:00:00:00:00:01,dst=c4:70:bd:a0:56:ac),eth_type(0x0800),"
-        f"ipv4(src={source},dst=10.3.10.45,proto=6,tos=0,ttl=64,frag=no),tcp(src={port},dst=80),tcp_flags({flags})"
+        f"in_port({in_port}),packet_type(ns=0,id=0),eth(src=02:00:00:00:00:01,dst=c4:70:bd:a0:56:ac),eth_type(0x0800),"
+        f"ipv4(src={source},dst={destination},proto=6,tos=0,ttl=64,frag=no),tcp(src={port},dst={number}),"
+        f"tcp_flags({flags})"
     )
 
 
@@ -65,6 +76,12 @@ def receivers(bridge: DummyBridge, *packets: str, port: str = "p1") -> list[str]
     before = len(bridge.sent(port))
     bridge.send("p0", packets)
     return [frame[:6].hex() for frame in bridge.sent(port)[before:]]
+
+
+def client_of_one(bridge: DummyBridge) -> str:
+    """A client whose open connection has the backend one."""
+    clients = ("198.51.100.2", "198.51.100.3")
+    return next(each for each in clients if receivers(bridge, tcp_packet(each, 1, "ack")) == [ONE])
 
 
 def is_settling(bridge: DummyBridge) -> bool:
@@ -183,9 +200,7 @@ def test_a_drain_at_run_time_keeps_open_connections(
 ) -> None:
     with agent(bridge, config, "--control", tmp_path / "agent.sock"):
         eventually(lambda: len(bridge.dump_flows()) > 3, "flows at first")
-        client = next(
-            c for c in ("198.51.100.2", "198.51.100.3") if receivers(bridge, tcp_packet(c, 1, "ack")) == [ONE]
-        )
+        client = client_of_one(bridge)
         control = ("--control", tmp_path / "agent.sock")
         eventually(lambda: xenoovs("drain", "web", "one", *control).status == 0, "an agent that hears")
         eventually(lambda: not is_settling(bridge), "new connections that go on")
@@ -213,9 +228,7 @@ def client_of_two(bridge: DummyBridge) -> str:
 def answers_pass(bridge: DummyBridge) -> bool:
     """Whether what the backend two sends back leaves by p0."""
     before = len(bridge.sent("p0"))
-    answer = tcp_packet("10.3.10.45", 80, "ack").replace("in_port(1)", "in_port(3)")
-    answer = answer.replace("dst=10.3.10.45", "dst=198.51.100.2")
-    bridge.send("p2", [answer])
+    bridge.send("p2", [tcp_packet("10.3.10.45", 80, "ack", to="198.51.100.2:80", in_port=3)])
     return len(bridge.sent("p0")) > before
 
 
@@ -303,3 +316,93 @@ def test_connections_learned_into_a_port_that_dies_go_on_once_the_agent_has_ejec
             assert receivers(ports, tcp_packet(client, 3, "syn"), tcp_packet(client, 3, "ack")) == [SIX, SIX]
     finally:
         set_link(ports, "p2", "up")
+
+
+def passed(bridge: DummyBridge, enter: str, leave: str, packet: str) -> tuple[str, str]:
+    """Source and destination with which a packet leaves."""
+    before = len(bridge.sent(leave))
+    bridge.send(enter, [packet])
+    (frame,) = bridge.sent(leave)[before:]
+    ends = [(frame[26:30], frame[34:36]), (frame[30:34], frame[36:38])]
+    source, destination = (f"{IPv4Address(address)}:{int.from_bytes(port, 'big')}" for address, port in ends)
+    return source, destination
+
+
+def to_vip(bridge: DummyBridge, port: int, flags: str) -> str:
+    """The server that gets a packet of the client."""
+    client = f"{EVEN}:{port}"
+    source, destination = passed(bridge, "p0", "p1", tcp_packet(EVEN, port, flags))
+    assert source == client
+    return destination
+
+
+def answered(bridge: DummyBridge, server: str) -> str:
+    """The source that the client sees when this server answers."""
+    source, port = server.split(":")
+    return passed(bridge, "p1", "p0", tcp_packet(source, int(port), "psh|ack", to=f"{EVEN}:1000"))[0]
+
+
+@pytest.fixture
+def apply(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> Callable[[str], None]:
+    """Let the bridge have the flows of a config at once."""
+
+    def applied(text: str) -> None:
+        config.write_text(text)
+        assert xenoovs("apply", config, "--db", bridge.ovs.db, "-y", "--no-drain").status == 0
+
+    return applied
+
+
+def test_a_server_that_leaves_the_config_answers_as_the_vip_until_its_connections_have_ended(
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path, apply: Callable[[str], None]
+) -> None:
+    apply(NAT)
+    assert to_vip(bridge, 1000, "ack") == SERVER_ONE
+    assert answered(bridge, SERVER_ONE) == answered(bridge, SERVER_TWO) == VIP
+    begin(bridge, config, NAT_WITHOUT_ONE)
+    assert [to_vip(bridge, 2000, flags) for flags in ("syn", "ack", "psh|ack")] == [SERVER_TWO] * 3, "learned with NAT"
+    assert to_vip(bridge, 1000, "psh|ack") == SERVER_ONE
+    assert answered(bridge, SERVER_ONE) == answered(bridge, SERVER_TWO) == VIP
+    assert "nothing to do" in xenoovs("plan", config, "--db", bridge.ovs.db).out
+    apply(NAT_WITHOUT_ONE)
+    assert to_vip(bridge, 1000, "psh|ack") == SERVER_TWO
+    assert answered(bridge, SERVER_ONE) == SERVER_ONE, "its own packets are its own again"
+
+
+def test_from_dsr_to_nat_and_back_connections_stay(
+    bridge: DummyBridge, config: Path, apply: Callable[[str], None]
+) -> None:
+    """The old next hop writes a port, the new one none, and the other way round."""
+    dsr = NAT.replace("    mode: nat\n", "").replace(", port: 8080", "")
+    apply(dsr)
+    assert to_vip(bridge, 1000, "ack") == VIP
+    for text, old in ((NAT, VIP), (dsr, SERVER_ONE)):
+        begin(bridge, config, text)
+        assert to_vip(bridge, 1000, "psh|ack") == old
+        apply(text)
+
+
+OTHER = """\
+  - name: shop
+    vip: 10.3.10.46
+    protocol: tcp
+    ports: [80]
+    mode: nat
+    backends:
+"""
+
+
+def test_bug_plan_warns_of_a_server_that_goes_to_another_service_while_it_drains(
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path, apply: Callable[[str], None]
+) -> None:
+    """Its answers get the VIP of the other service at once, and nothing said so."""
+    server = next(line for line in NAT.splitlines(keepends=True) if "name: one" in line)
+    apply(NAT)
+    config.write_text(NAT_WITHOUT_ONE + OTHER + server)
+    said = " ".join(xenoovs("plan", config, "--db", bridge.ovs.db).out.split())
+    one = "02:00:5e:10:00:02>10.3.20.11:8080@p1"
+    assert f"{one} of web answers for shop from now on, so that open connections of web to it break." in said
+    document = json.loads(xenoovs("plan", config, "--db", bridge.ovs.db, "-o", "json").out)
+    assert document["broken_returns"] == [{"service": "web", "backend": one, "answers_for": "shop"}]
+    config.write_text(NAT_WITHOUT_ONE)
+    assert "from now on" not in xenoovs("plan", config, "--db", bridge.ovs.db).out

@@ -7,9 +7,7 @@ The margin is far above any queue, so that a busy machine makes no path congeste
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,17 +16,17 @@ from typing import Any
 
 import pytest
 
+from tests.command_line import finish, start
 from tests.ovs.dummy import ofctl
 from tests.ovs.lab_support import fabric_fixture
 from tests.patience import eventually
 from xenoovs.agent.control.client import Client
 from xenoovs.errors import AgentMissing
-from xenoovs.lab.fabric.plan import BRIDGE, PROBE_PORT, FabricShape
+from xenoovs.lab.fabric.plan import BRIDGE, FabricShape
 from xenoovs.lab.fabric.status import restore, silence
 from xenoovs.lab.host import kill_and_wait
 from xenoovs.lab.lab import FabricLab
 from xenoovs.lab.private_ovs import start_vswitchd_again
-from xenoovs.model.tunnel import ANSWER_SOURCE_PORTS, REFLECTED_PORT
 from xenoovs.switch.process import run
 
 pytestmark = pytest.mark.timeout(900)
@@ -42,22 +40,15 @@ class PathAgent:
 
     def __init__(self, lab: FabricLab, dpu: str, directory: Path) -> None:
         self.lab, self.dpu = lab, dpu
-        self.config, self.control, self.log = (directory / f"{dpu}.{end}" for end in ("yaml", "sock", "log"))
+        self.config, self.control = directory / f"{dpu}.yaml", directory / f"{dpu}.sock"
         self.client = Client(self.control)
-        self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> PathAgent:
-        argv = [sys.executable, "-m", "xenoovs", "agent", str(self.config), "--control", str(self.control)]
-        with self.log.open("ab") as log:
-            env = {**os.environ, **self.lab.ovs(self.dpu).env}
-            self.process = subprocess.Popen(argv, env=env, stderr=log)
-        return self
+    def start(self) -> None:
+        self.process = start("agent", self.config, "--control", self.control, env=self.lab.ovs(self.dpu).env)
 
     def end(self, signal_number: int = signal.SIGTERM) -> None:
-        if self.process is not None:
-            self.process.send_signal(signal_number)
-            self.process.wait(60)
-            self.process = None
+        self.process.send_signal(signal_number)
+        finish(self.process)
 
     def remote(self) -> dict[str, Any]:
         """What the agent says of the remote; without paths while it does not answer or knows none."""
@@ -73,10 +64,10 @@ class PathAgent:
     def blocks(self) -> list[int]:
         return [path["blocks"] for path in self.remote()["paths"]]
 
-    def ofctl(self, command: str, *words: str, option: str = "--no-stats") -> str:
+    def ofctl(self, command: str, *words: str) -> str:
         ovs = self.lab.ovs(self.dpu)
         bridge = f"unix:{ovs.directory / BRIDGE}.mgmt"
-        return ofctl(ovs, "-O", "OpenFlow14", "--names", option, command, bridge, *words)
+        return ofctl(ovs, "-O", "OpenFlow14", "--names", "--no-stats", command, bridge, *words)
 
     def block_flows(self) -> list[str]:
         """The flows of the blocks of the remote, without counters."""
@@ -84,8 +75,7 @@ class PathAgent:
 
     def wait_until_good(self, paths: int = PATHS) -> None:
         def is_good() -> bool:
-            assert self.process is not None
-            assert self.process.poll() is None, self.log.read_text()
+            assert self.process.poll() is None, finish(self.process).err
             return self.states() == ["good"] * paths
 
         eventually(is_good, f"{paths} good paths at {self.dpu}")
@@ -95,18 +85,20 @@ lab = fabric_fixture("paths", FabricShape(paths=PATHS))
 
 
 @pytest.fixture
-def start(lab: FabricLab, tmp_path: Path) -> Iterator[Callable[..., PathAgent]]:
-    """Start the agent of a DPU with another config: pairs of texts that replace each other. Bridges begin empty."""
+def begin(lab: FabricLab, tmp_path: Path) -> Iterator[Callable[..., PathAgent]]:
+    """Start the agent of a DPU with another config: texts, or keys of lines, and what replaces them. Bridges begin
+    empty."""
     begun = list[PathAgent]()
 
     def with_config(dpu: str, *changes: tuple[str, str]) -> PathAgent:
         agent, text = PathAgent(lab, dpu, tmp_path), lab.config(dpu).read_text()
-        for old, new in ((line_of("margin:", text), "    margin: 1000ms"), *changes):
+        for old, new in (("margin:", "    margin: 1000ms"), *changes):
             assert old in text
-            text = text.replace(old, new)
+            text = text.replace(line_of(old, text) if old.endswith(":") else old, new)
         agent.config.write_text(text)
         agent.ofctl("del-flows")
-        begun.append(agent.start())
+        agent.start()
+        begun.append(agent)
         return agent
 
     try:
@@ -121,10 +113,10 @@ def line_of(key: str, text: str) -> str:
 
 
 @pytest.fixture
-def near(start: Callable[..., PathAgent]) -> PathAgent:
+def near(begin: Callable[..., PathAgent]) -> PathAgent:
     """The agent at one end, once all of its paths are good. There is one at the other end."""
-    start("dpub1")
-    agent = start("dpua1")
+    begin("dpub1")
+    agent = begin("dpua1")
     agent.wait_until_good()
     # On a busy machine a path may have failed before.
     eventually(lambda: agent.blocks() == [16, 16, 16, 16] and len(agent.block_flows()) == 4, "all blocks at home")
@@ -180,32 +172,6 @@ def test_exactly_the_blocks_of_a_dead_path_leave_and_the_same_come_back(near: Pa
     assert near.remote()["moves"]["restored"] == 16
 
 
-def test_bug_ways_back_that_lose_answers_moved_blocks(near: PathAgent) -> None:
-    first, *others = ANSWER_SOURCE_PORTS
-    near.ofctl("add-meter", "meter=1,pktps,burst,band=type=drop,rate=100,burst_size=1")
-
-    def answers(port: int) -> str:
-        return f"priority=60000,udp,in_port=p0,tp_src={port},tp_dst={REFLECTED_PORT}"
-
-    def lose(port: int) -> None:
-        near.ofctl("add-flow", f"{answers(port)},actions=meter:1,output:{PROBE_PORT}")
-
-    try:
-        eventually(lambda: near.remote()["tos_sent"] == 0x20, "probes for the first way")
-        lose(first)
-        eventually(lambda: near.remote()["tos_sent"] != 0x20, "probes for another way")
-        near.wait_until_good()
-        for port in others:
-            lose(port)
-        eventually(lambda: min(path["lost"] for path in near.remote()["paths"]) > 0.3, "a third of all answers lost")
-        assert near.remote()["moves"] == {}
-        assert near.blocks() == [16, 16, 16, 16]
-    finally:
-        for port in ANSWER_SOURCE_PORTS:
-            near.ofctl("del-flows", answers(port), option="--strict")
-        near.ofctl("del-meter", "meter=1")
-
-
 def test_a_killed_agent_leaves_the_flows_and_the_next_one_moves_nothing_and_obeys_its_pin(near: PathAgent) -> None:
     ports = [path["port"] for path in near.remote()["paths"]]
     try:
@@ -236,7 +202,7 @@ def spine_of(lab: FabricLab, number: int) -> tuple[str, str]:
 
 
 def test_paths_by_address_are_probed_and_a_dead_one_loses_its_blocks(
-    lab: FabricLab, start: Callable[..., PathAgent]
+    lab: FabricLab, begin: Callable[..., PathAgent]
 ) -> None:
     host, leaf_port = lab.fabric.receiver.port, lab.fabric.receiver.gateway.interface
     for number, address in enumerate((host.ip, *ALIASES), start=1):
@@ -247,11 +213,11 @@ def test_paths_by_address_are_probed_and_a_dead_one_loses_its_blocks(
         on(lab, "leafb", "ip", "neigh", "replace", alias, "lladdr", host.mac, "dev", leaf_port, "nud", "permanent")
     try:
         local = f"    local: {host.ip}\n"
-        start("dpub1", (local, f"{local}    aliases: [{', '.join(ALIASES)}]\n"))
+        begin("dpub1", (local, f"{local}    aliases: [{', '.join(ALIASES)}]\n"))
         remote = f"address: {host.ip}"
-        near = start(
+        near = begin(
             "dpua1",
-            (line_of("paths:", lab.config("dpua1").read_text()), "    paths: {by: address}"),
+            ("paths:", "    paths: {by: address}"),
             (remote, f"{remote}, aliases: [{', '.join(ALIASES)}]"),
         )
         near.wait_until_good()
@@ -265,7 +231,7 @@ def test_paths_by_address_are_probed_and_a_dead_one_loses_its_blocks(
 
 
 def test_paths_by_uplink_are_probed_and_a_dead_one_loses_its_blocks(
-    lab: FabricLab, start: Callable[..., PathAgent]
+    lab: FabricLab, begin: Callable[..., PathAgent]
 ) -> None:
     gateway, ovs, namespace = lab.fabric.senders[0].gateway, lab.ovs("dpua1"), lab.fabric.namespace
     on(lab, "leafa", "ip", "link", "add", "up1", "type", "veth", "peer", "name", "p1", "netns", namespace("dpua1"))
@@ -280,10 +246,10 @@ def test_paths_by_uplink_are_probed_and_a_dead_one_loses_its_blocks(
         on(lab, "leafa", "ip", "rule", "add", "iif", device, "lookup", str(100 + number))
     ovs.vsctl("add-port", BRIDGE, "p1")
     try:
-        start("dpub1")
-        near = start(
+        begin("dpub1")
+        near = begin(
             "dpua1",
-            (line_of("paths:", lab.config("dpua1").read_text()), "    paths: {by: uplink, uplinks: [p0, p1]}"),
+            ("paths:", "    paths: {by: uplink, uplinks: [p0, p1]}"),
             ("ingress: [p0]", "ingress: [p0, p1]"),
             ("egress: pf0hpf", "egress: pf0hpf, other_traffic: normal"),
         )
@@ -300,9 +266,9 @@ def test_paths_by_uplink_are_probed_and_a_dead_one_loses_its_blocks(
         on(lab, "leafa", "ip", "link", "del", "up1")
 
 
-def test_the_gateway_is_learned_from_packets_of_the_host(lab: FabricLab, start: Callable[..., PathAgent]) -> None:
-    start("dpub1")
-    near = start("dpua1", (f', gateway: "{lab.fabric.senders[0].gateway.mac}"', ""))
+def test_the_gateway_is_learned_from_packets_of_the_host(lab: FabricLab, begin: Callable[..., PathAgent]) -> None:
+    begin("dpub1")
+    near = begin("dpua1", (f', gateway: "{lab.fabric.senders[0].gateway.mac}"', ""))
     problem = "the MAC of the next hop is not known"
     eventually(lambda: problem in near.remote().get("problem", ""), "an agent that waits for a packet")
     send = "import socket, sys; socket.socket(type=socket.SOCK_DGRAM).sendto(b'x', (sys.argv[1], 7))"
