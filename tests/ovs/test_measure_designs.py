@@ -8,8 +8,10 @@ from ipaddress import ip_address
 
 import pytest
 
+from tests.ovs.dummy import ofctl
 from tests.ovs.lab_support import backend, balancer, install, lab_fixture, service
 from tests.ovs.test_design_flows import NINE
+from tests.ovs.test_measure_load import flows, groups
 from tests.patience import eventually
 from xenoovs.errors import MeasureError
 from xenoovs.lab.lab import Lab
@@ -22,7 +24,6 @@ from xenoovs.measure.machines_bed import open_lab_bed
 from xenoovs.measure.samples import BedKind
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim, PortRange, Protocol
-from xenoovs.switch.process import run
 
 CLIENTS = 1000
 BALANCER = balancer(
@@ -38,22 +39,21 @@ lab = lab_fixture("designs", BALANCER, lambda made: install(made, BALANCER))
 
 
 SHORT = BedKind.LAB, True
-OFCTL = ["ovs-ofctl", "-O", "OpenFlow15"]
 
 
 @pytest.fixture
 def bench(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoadBench]:
     """A bench whose loads are short, and whose bridge has afterwards the flows and groups that it had before."""
     monkeypatch.setitem(LOAD_TIMES, SHORT, LoadTimes(0.2, 0.4, 5))
-    before = tables(lab)
+    before = [flows(lab), groups(lab)]
     with open_lab_bed(lab.name, BALANCER) as bed, load_bench(bed, designs_profile(bed, clients=1, seed=0)) as made:
         yield made
-        assert tables(lab) == before
+        assert [flows(lab), groups(lab)] == before
 
 
 def test_megaflows_are_those_of_the_page(lab: Lab, bench: LoadBench) -> None:
     made = designs_experiment(bench, quick=True, seed=0, repeats=1)
-    before, found = tables(lab), dict[Design, int]()
+    before, found = [flows(lab), groups(lab)], dict[Design, int]()
     masked = {Design.MASKED: 9, Design.LONG_FIRST: 256, Design.LONGEST_MATCH: 256}
 
     def measure(design: Design) -> bool:
@@ -64,7 +64,7 @@ def test_megaflows_are_those_of_the_page(lab: Lab, bench: LoadBench) -> None:
         megaflows = values["megaflows"]
         assert isinstance(megaflows, int)
         found[design] = megaflows
-        assert tables(lab) == before
+        assert [flows(lab), groups(lab)] == before
         return masked.get(design, megaflows) == megaflows
 
     for design in (*masked, Design.CONNTRACK):
@@ -103,7 +103,7 @@ def test_flows_that_others_change_meanwhile_are_an_error(
     lab: Lab, bench: LoadBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def change(*_: object, **__: object) -> tuple[dict[str, object], list[str]]:
-        run([*OFCTL, "del-flows", lab.topology.bridge, "table=1"], env=lab.ovs.env)
+        ofctl(lab.ovs, "-O", "OpenFlow15", "del-flows", lab.topology.bridge, "table=1")
         return {}, []
 
     monkeypatch.setattr("xenoovs.measure.designs.forwarded_load", change)
@@ -113,10 +113,3 @@ def test_flows_that_others_change_meanwhile_are_an_error(
 
 def point(design: Design) -> dict[str, str | int | float | bool]:
     return {"design": design.value, "clients": CLIENTS}
-
-
-def tables(lab: Lab) -> str:
-    """All flows and groups of the bridge, sorted."""
-    flows = run([*OFCTL, "--no-stats", "dump-flows", lab.topology.bridge], env=lab.ovs.env).stdout.splitlines()
-    groups = run([*OFCTL, "dump-groups", lab.topology.bridge], env=lab.ovs.env).stdout.splitlines()
-    return "\n".join(sorted(line for line in (*flows, *groups) if line.startswith(" ")))

@@ -14,9 +14,8 @@ import pytest
 from tests.command_line import CommandLine, start
 from tests.ovs.dummy import ofctl
 from tests.ovs.lab_support import backend, balancer, lab_fixture, service
-from tests.ovs.test_measure_load import is_free, stored
+from tests.ovs.test_measure_load import flows, is_free, left_over, stored
 from tests.patience import eventually
-from xenoovs.lab.host import processes_in
 from xenoovs.lab.lab import Lab
 from xenoovs.measure import bed_paths as experiment_of_paths
 from xenoovs.measure.bed import Bed
@@ -43,7 +42,6 @@ BALANCER = balancer(
 )
 SLOW_BPS = 400_000
 """Of a cable: 833 frames of 64 bytes a second, which any machine sends and forwards."""
-COOKIE = "0x7061746800000000"
 
 
 def _limit_cables(made: Lab) -> None:
@@ -80,15 +78,6 @@ def flow_packets(lab: Lab, match: str) -> int:
     return sum(map(int, re.findall(r"n_packets=(\d+)", text)))
 
 
-def left_over(lab: Lab) -> list[str]:
-    """Return what a measurement has left: flows, routes, programs."""
-    words = ("-O", "OpenFlow14", "--no-stats", "dump-flows", lab.topology.bridge, f"cookie={COOKIE}/-1")
-    found = [line for line in ofctl(lab.ovs, *words).splitlines() if COOKIE in line]
-    for machine in lab.topology.machines:
-        found += run(["ip", "-n", machine.namespace, "route", "show", "type", "blackhole"]).stdout.splitlines()
-    return [*found, *(f"process {pid}" for pid in processes_in(lab.topology.clients.namespace))]
-
-
 @contextmanager
 def learnt_bench(bed: Bed) -> Iterator[PathBench]:
     """Prepare a bed whose switches know both ends of each path."""
@@ -118,7 +107,7 @@ def test_every_frame_that_was_sent_was_received_or_lost(lab: Lab) -> None:
     assert trial.sent - switched >= 0
     assert switched - cable > 0
     assert drops > 0
-    assert left_over(lab) == []
+    assert [*flows(lab), *left_over(lab)] == []
 
 
 def test_pairs_find_the_cable_that_two_paths_share(
@@ -157,7 +146,7 @@ def test_pairs_find_the_cable_that_two_paths_share(
     assert weights == plan["weights"]
     # One cable for two of them, and one of the same rate for the third.
     assert 0.7 < (weights["a"] + weights["b"]) / weights["c"] < 1.4
-    assert left_over(lab) == []
+    assert [*flows(lab), *left_over(lab)] == []
 
 
 def test_a_killed_run_goes_on_and_leaves_nothing(lab: Lab, tmp_path: Path, xenoovs: CommandLine) -> None:
@@ -171,7 +160,7 @@ def test_a_killed_run_goes_on_and_leaves_nothing(lab: Lab, tmp_path: Path, xenoo
     process.kill()
     process.communicate()
     eventually(lambda: is_free(lab, BALANCER), "everything that was started has ended, and was undone")
-    assert left_over(lab) == []
+    assert [*flows(lab), *left_over(lab)] == []
     (directory,) = find_runs(tmp_path)
     before = read_recorded(directory).samples
     said = xenoovs(*argv, "--resume")
@@ -180,4 +169,4 @@ def test_a_killed_run_goes_on_and_leaves_nothing(lab: Lab, tmp_path: Path, xenoo
     assert recorded.samples[: len(before)] == before
     assert recorded.is_complete
     assert (directory / "paths.yaml").exists()
-    assert left_over(lab) == []
+    assert [*flows(lab), *left_over(lab)] == []

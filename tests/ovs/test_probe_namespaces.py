@@ -159,14 +159,3 @@ def test_cancelled(near: str, kind: str, turns: int) -> None:
             assert (await prober.probe(other, timeout_s=PATIENCE_S)).reason == "answered"
 
     asyncio.run(main())
-
-
-def test_dead_link(near: str) -> None:
-    """The last one: a device that goes down loses its IPv6 addresses."""
-    far = near[:-1] + "f"
-    inside_ip(far, "link", "set", "f0", "down")
-    try:
-        assert not ask(ArpTarget(FAR, "n0", FAR_ADDRESS, near), timeout_s=0.1).ok
-        assert not ask(IcmpTarget(ip_address("2001:db8::2"), Via(None, near)), timeout_s=0.1).ok
-    finally:
-        inside_ip(far, "link", "set", "f0", "up")

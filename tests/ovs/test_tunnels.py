@@ -1,30 +1,22 @@
-"""Paths of tunnels on a real Open vSwitch: what they cost, and what commands say.
+"""What commands say of paths of tunnels on a real Open vSwitch.
 
-Where packets leave and as what is in flows/, whose cases test_simulate_megaflows.py sends.
+Where packets leave, as what, and at what cost is in flows/, whose cases test_simulate_megaflows.py sends.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.command_line import Command, CommandLine
 from tests.ovs.dummy import DummyBridge
-from tests.ovs.simulated import install, send
-from tests.tunnels import LOCAL, PORTS, REMOTE, TUNNEL, UPLINKS, tunnelled
-from xenoovs.compile.program import compile_config
-from xenoovs.model.balancer import Balancer, OtherTraffic
+from tests.ovs.simulated import send
+from tests.tunnels import LOCAL, PORTS, REMOTE
 from xenoovs.model.packet import Packet
-from xenoovs.model.tunnel import Paths, PathSelector
 
-BY_UPLINK = tunnelled(
-    replace(TUNNEL, paths=Paths(PathSelector.UPLINK, 2, uplinks=("p0", "p1"))),
-    uplinks=replace(UPLINKS, ingress=("p0", "p1"), other_traffic=OtherTraffic.DROP),
-)
 CONFIG = """\
 version: 1
 switch: {bridge: ovsbr1, ingress: [p0], egress: pf0hpf}
@@ -53,25 +45,6 @@ def bridge(dpu: DummyBridge) -> DummyBridge:
 
 def of_host(source_port: int) -> Packet:
     return Packet("pf0hpf", LOCAL, REMOTE.address, 17, source_port, 4789)
-
-
-def installed(bridge: DummyBridge, balancer: Balancer) -> DummyBridge:
-    install(bridge, compile_config(balancer).flows)
-    bridge.settle(removed_s=0)
-    return bridge
-
-
-def test_each_source_port_in_use_is_one_megaflow_by_source_port_and_each_block_one_by_uplink(dpu: DummyBridge) -> None:
-    """What an action writes is matched as a whole, so that rewriting the port costs one for each."""
-    in_use = [of_host(port) for port in range(40_000, 40_300)]
-    installed(dpu, tunnelled())
-    send(dpu, in_use)
-    assert len(dpu.megaflows()) == len(in_use)
-    dpu.ofctl("del-flows")
-    installed(dpu, BY_UPLINK)
-    dpu.settle()
-    send(dpu, in_use)
-    assert len(dpu.megaflows()) == len(compile_config(BY_UPLINK).services[0].blocks)
 
 
 def test_commands_serve_a_bridge_that_has_tunnels_and_no_service(
