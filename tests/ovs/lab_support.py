@@ -29,6 +29,27 @@ from xenoovs.openflow.text import render_flow
 EVEN_MAC, ODD_MAC, THIRD_MAC = "02:00:5e:10:00:02", "02:00:5e:10:00:03", "02:00:5e:10:00:04"
 VIP_MAC = "02:00:5e:10:00:01"
 
+WEB = """\
+version: 1
+switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
+services:
+  - name: web
+    vip: 10.3.10.45
+    protocol: tcp
+    ports: [80]
+    vip_mac: 02:00:5e:10:00:01
+    backends:
+      - {name: one, mac: 02:00:5e:10:00:02, weight: 1}
+      - {name: two, mac: 02:00:5e:10:00:03, weight: 1}
+"""
+"""A config without addresses: the lab chooses them."""
+
+
+def before_services(lines: str, text: str = WEB) -> str:
+    """Return a config with more keys."""
+    return text.replace("services:", f"{lines}\nservices:")
+
+
 BACK = "priority=1,in_port=p1 actions=output:p0"
 """The way of the answers."""
 
@@ -82,22 +103,19 @@ def lab_fixture(
     return lab
 
 
-def fabric_fixture(
-    suffix: str, shape: FabricShape, prepare: Callable[[FabricLab], object] = lambda _lab: None
-) -> Callable[..., Iterator[FabricLab]]:
+def fabric_fixture(suffix: str, shape: FabricShape) -> Callable[..., Iterator[FabricLab]]:
     """Return the fixture of a fabric lab for a module, whose directory commands find."""
 
     @pytest.fixture(scope="module")
     def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FabricLab]:
-        directory, name = tmp_path_factory.mktemp("lab"), lab_name(suffix)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(DIRECTORY_VARIABLE, str(directory))
-            made = build.up(name, shape, directory=directory)
-            try:
-                prepare(made)
+        directory = tmp_path_factory.mktemp("lab")
+        made = build.up(lab_name(suffix), shape, directory=directory)
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv(DIRECTORY_VARIABLE, str(directory))
                 yield made
-            finally:
-                down(name, directory=directory)
+        finally:
+            down(made.name, directory=directory)
 
     return lab
 

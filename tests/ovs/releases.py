@@ -62,7 +62,7 @@ DIFFERENCES = (
         "hosts of a store need `local-config.ovsschema` (commit 6f24c2bc7), relays and `ovsdb-tool --election-timer`",
     ),
     Difference(
-        r"test_drain_slow.py::test_(apply_opens_a|an_agent_opens_a|a_switch_that_stands)|"
+        r"test_drain_slow.py::test_(a_drain_opens_when|a_switch_that_stands)|"
         r"test_upgrade_in_place.py::test_a_drain_(ends\[|goes_on\[.*settling)",
         (3, 0),
         "it has no `revalidator/pause`, by which tests stop or wake revalidators: udpif_init() of "

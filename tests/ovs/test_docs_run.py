@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import finish, start
+from tests.command_line import finish, running, start
 from tests.ovs.lab_support import lab_name
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.lab.lab import Lab, open_lab
@@ -93,13 +93,9 @@ def here(lab: Lab, tmp_path: Path) -> Path:
 
 @contextmanager
 def _agent(here: Path) -> Iterator[None]:
-    agent = start("agent", here / "my.yaml")
-    try:
+    with running("agent", here / "my.yaml"):
         eventually(lambda: finish(start("status", "-o", "json")).out.startswith('{\n  "from": "agent"'), "the agent")
         yield
-    finally:
-        agent.terminate()
-        finish(agent)
 
 
 def _run(line: str, here: Path) -> tuple[int, str]:

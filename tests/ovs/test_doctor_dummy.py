@@ -14,8 +14,8 @@ import pytest
 
 from tests.command_line import Command, CommandLine
 from tests.ovs.dummy import DummyBridge, DummyOvs
-from tests.ovs.killed import kill_listener
 from tests.ovs.lab_support import VIP_MAC, balancer, running_lab, service
+from tests.ovs.test_vlog import kill_listener
 from xenoovs.cli.doctor import Question
 from xenoovs.datapath.fact import Unknown
 from xenoovs.engine.change import PlanOptions

@@ -17,7 +17,7 @@ import pytest
 
 from tests.command_line import CommandLine, finish, running, start
 from tests.compiled import moves_of
-from tests.ovs.dummy import DummyBridge, DummyOvs, udp_packet
+from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.ways import live_switch
 from tests.patience import eventually
 from xenoovs.decision.decision import Phase
@@ -41,7 +41,6 @@ CONFIG = f"""{_HEAD}\
       - {{name: six, mac: 02:00:5e:10:00:04, weight: 1}}
 """
 WITHOUT_ONE = CONFIG.replace("weight: 2", "weight: 0")
-UDP = CONFIG.replace("protocol: tcp", "protocol: udp")
 ONE, TWO, SIX = "02005e100002", "02005e100003", "02005e100004"
 OWN_PORT = f"""{_HEAD}\
     backends:
@@ -170,19 +169,6 @@ def test_apply_waits_for_the_end_which_comes_early_when_nobody_is_left(
         assert "drained: " in said.out
         assert not [flow for flow in bridge.dump_flows() if "table=2" in flow or "table=5" in flow or ONE in flow]
     assert xenoovs("plan", config, "--db", bridge.ovs.db).status == 0
-
-
-def test_udp_clients_stay_for_a_while(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
-    config.write_text(UDP)
-    assert xenoovs("apply", config, "--db", bridge.ovs.db, "-y").status == 0
-    begin(bridge, config, UDP.replace("weight: 2", "weight: 0"))
-    clients = [f"198.51.100.{number}" for number in range(0, 64, 2)]
-    bridge.settle()
-    got = receivers(bridge, *(udp_packet(client) for client in clients))
-    assert set(got) == {ONE}
-    assert len(bridge.megaflows()) == 2
-    assert xenoovs("apply", config, "--db", bridge.ovs.db, "-y", "--no-drain").status == 0
-    assert ONE not in receivers(bridge, *(udp_packet(client) for client in clients))
 
 
 def agent(bridge: DummyBridge, config: Path, *options: object) -> AbstractContextManager[subprocess.Popen[str]]:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.compiled import moves_of
 from tests.ovs.agents import running_agent
-from tests.ovs.lab_support import running_lab
+from tests.ovs.lab_support import before_services, running_lab
 from tests.ovs.ways import live_switch
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.agent.daemon import Agent
@@ -25,20 +25,7 @@ from xenoovs.lab.lab import Lab
 from xenoovs.model.load import load_config
 
 VIP = "10.3.10.45", 80
-CONFIG = """\
-version: 1
-switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
-drain: {mode: pin, timeout: 5m, idle_timeout: 5s}
-services:
-  - name: web
-    vip: 10.3.10.45
-    protocol: tcp
-    ports: [80]
-    vip_mac: 02:00:5e:10:00:01
-    backends:
-      - {name: one, mac: 02:00:5e:10:00:02, weight: 1}
-      - {name: two, mac: 02:00:5e:10:00:03, weight: 1}
-"""
+CONFIG = before_services("drain: {mode: pin, timeout: 5m, idle_timeout: 5s}")
 LONG, NONE = CONFIG.replace("idle_timeout: 5s", "idle_timeout: 5m"), CONFIG.replace("mode: pin", "mode: none")
 
 

@@ -9,7 +9,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from threading import Event, Thread
 from unittest.mock import Mock
@@ -178,40 +178,26 @@ def test_who_is_interrupted_while_a_block_settles_can_go_on(
     assert xenoovs("plan", config, "--db", bridge.ovs.db).status == 0
 
 
-def test_apply_opens_a_drain_when_megaflows_were_revalidated(
-    bridge: DummyBridge, config: Path, mine: list[str]
+@pytest.mark.parametrize("words", [("apply", "-y"), ("agent",)], ids=lambda words: words[0])
+def test_a_drain_opens_when_megaflows_were_revalidated(
+    bridge: DummyBridge, config: Path, mine: list[str], words: tuple[str, ...]
 ) -> None:
     """Their first packets are translated again only then, and learned as connections that open.
 
-    So does a second one, which knows the age of the drain and nothing of the revalidators.
+    So does a second process, which knows the age of the drain and nothing of the revalidators.
     """
     config.write_text(WITHOUT_ONE)
-    with in_use(bridge, *acks(mine[1:])):
+    with in_use(bridge, *acks(mine[1:])), ExitStack() as stack:
         with without_revalidation(bridge):
             for times in (2, 4):
-                process = start("apply", config, "--db", bridge.ovs.db, "-y")
+                process = stack.enter_context(running(words[0], config, "--db", bridge.ovs.db, *words[1:]))
                 draining(bridge, age_s=times * SETTLE_S)
                 assert is_settling(bridge)
                 if times == 2:
                     process.kill()
-                    process.communicate()
+                    process.wait()
         eventually(lambda: not is_settling(bridge), "new connections that go on")
-    process.kill()
-    process.communicate()
     assert lost(bridge, mine) == []
-
-
-def test_an_agent_opens_a_drain_when_megaflows_were_revalidated(
-    bridge: DummyBridge, config: Path, mine: list[str]
-) -> None:
-    with agent(bridge, config):
-        with in_use(bridge, *acks(mine[1:])):
-            with without_revalidation(bridge):
-                config.write_text(WITHOUT_ONE)
-                draining(bridge, age_s=2 * SETTLE_S)
-                assert is_settling(bridge)
-            eventually(lambda: not is_settling(bridge), "new connections that go on")
-        assert lost(bridge, mine) == []
 
 
 def test_apply_drains_as_long_as_a_connection_is_used(bridge: DummyBridge, config: Path, mine: list[str]) -> None:

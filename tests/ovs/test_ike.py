@@ -75,8 +75,8 @@ def ike_end(directory: Path, netns: str) -> Iterator[IkeEnd]:
     # Not `ip netns exec`: its /sys has no cgroups, which the journal needs.
     inside = ["nsenter", f"--net=/run/netns/{netns}", "unshare", "--mount", "sh", "-ec", _APART, "sh"]
     words = [IPSEC_MONITOR, ovs.db, "--ike-daemon=strongswan", f"--log-file={directory}/monitor.log"]
-    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    monitor = subprocess.Popen([*inside, *words], env={**os.environ, **ovs.env}, **quiet)
+    output = subprocess.DEVNULL
+    monitor = subprocess.Popen([*inside, *words], env={**os.environ, **ovs.env}, stdout=output, stderr=output)
     try:
         yield IkeEnd(ovs, ("nsenter", f"--mount=/proc/{monitor.pid}/ns/mnt", f"--net=/run/netns/{netns}"))
     finally:

@@ -177,13 +177,6 @@ def _remotes(ovs: PrivateOvs) -> set[str]:
     return {str(IPv4Address(int(text, 16))) for text in found}
 
 
-def _two_remotes(tmp_path: Path) -> Path:
-    config = _config(tmp_path)
-    other = "      - {name: b2, mac: 02:00:00:00:0d:02, egress: gnv0, remote: 192.0.2.12, weight: 1}\n"
-    config.write_text(config.read_text() + other)
-    return config
-
-
 @contextmanager
 def _reconciling(command: str, config: Path, ovs: PrivateOvs, *, resync: str = "1s") -> Iterator[subprocess.Popen[str]]:
     options = ("--attach",) if command == "controller" else ()
@@ -202,7 +195,10 @@ def test_bug_an_agent_sends_nothing_unencrypted_against_a_policy(
     command: str, ovs: PrivateOvs, netns: str, tmp_path: Path, policy: None
 ) -> None:
     """It was checked in `plan` and `apply` alone. Backends behind other remotes are served."""
-    with _reconciling(command, _two_remotes(tmp_path), ovs) as process:
+    config = _config(tmp_path)
+    other = "      - {name: b2, mac: 02:00:00:00:0d:02, egress: gnv0, remote: 192.0.2.12, weight: 1}\n"
+    config.write_text(config.read_text() + other)
+    with _reconciling(command, config, ovs) as process:
         eventually(lambda: _remotes(ovs) == {"192.0.2.12"}, "the remote that no policy covers, alone")
         assert process.stderr is not None
         lines = iter(process.stderr.readline, "")
@@ -364,22 +360,16 @@ def test_options_go_by_ovsdb_alone_and_no_text_has_a_key(ovs: PrivateOvs, tmp_pa
     assert "swordfish" not in str(caught.value)
 
 
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An authority, and the certificate of dpu1 that it signed, as docs/how-to/ipsec.md makes them."""
-    here = tmp_path_factory.mktemp("keys")
-    new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30"]
-    run([*new, "-subj", "/O=x/CN=authority", "-keyout", f"{here}/ca.key", "-out", f"{here}/ca.pem"])
-    signed = ["-CA", f"{here}/ca.pem", "-CAkey", f"{here}/ca.key", "-addext", "subjectAltName=DNS:dpu1"]
-    run([*new, *signed, "-subj", "/O=x/CN=dpu1", "-keyout", f"{here}/dpu1.key", "-out", f"{here}/dpu1.pem"])
-    return here
-
-
 def test_doctor_reads_the_certificates_that_open_vswitch_names(
-    system: PrivateOvs, keys: Path, tmp_path: Path, xenoovs: CommandLine
+    system: PrivateOvs, tmp_path: Path, xenoovs: CommandLine
 ) -> None:
+    """An authority, and the certificate of dpu1 that it signed, as docs/how-to/ipsec.md makes them."""
     config = _config(tmp_path, ", ipsec: {remote_name: dpu2}")
-    files = {"certificate": keys / "dpu1.pem", "private_key": keys / "dpu1.key", "ca_cert": keys / "ca.pem"}
+    files = {"certificate": tmp_path / "dpu1.pem", "private_key": tmp_path / "dpu1.key", "ca_cert": tmp_path / "ca.pem"}
+    new, ca = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30"], tmp_path / "ca"
+    run([*new, "-subj", "/O=x/CN=authority", "-keyout", f"{ca}.key", "-out", f"{ca}.pem"])
+    signed = ["-CA", f"{ca}.pem", "-CAkey", f"{ca}.key", "-addext", "subjectAltName=DNS:dpu1", "-subj", "/O=x/CN=dpu1"]
+    run([*new, *signed, "-keyout", str(files["private_key"]), "-out", str(files["certificate"])])
 
     def rows(*options: str) -> dict[str | None, tuple[str, str]]:
         said = xenoovs("doctor", config, "--db", system.db, "-o", "json", *options)
@@ -398,10 +388,10 @@ def test_doctor_reads_the_certificates_that_open_vswitch_names(
         files["private_key"].chmod(0o640)
         assert rows()[str(files["private_key"])] == ("wrong", "other users of this host can read it")
         assert rows("--fix", "--yes")[str(files["private_key"])] == key
-        system.vsctl("set", "Open_vSwitch", ".", f"other_config:private_key={keys}/ca.key")
-        assert rows()[f"{keys}/ca.key"] == ("wrong", f"is not the key of {files['certificate']}")
-        system.vsctl("set", "Open_vSwitch", ".", f"other_config:certificate={keys}")
-        assert rows()[str(keys)] == ("wrong", f"{keys} is no file")
+        system.vsctl("set", "Open_vSwitch", ".", f"other_config:private_key={ca}.key")
+        assert rows()[f"{ca}.key"] == ("wrong", f"is not the key of {files['certificate']}")
+        system.vsctl("set", "Open_vSwitch", ".", f"other_config:certificate={tmp_path}")
+        assert rows()[str(tmp_path)] == ("wrong", f"{tmp_path} is no file")
     finally:
         for each in files:
             system.vsctl("remove", "Open_vSwitch", ".", "other_config", each)

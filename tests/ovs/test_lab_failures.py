@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import CommandLine, finish, start
-from tests.ovs.lab_support import lab_name, links, remains
+from tests.ovs.lab_support import WEB, before_services, lab_name, links, remains
 from tests.ovs.test_lab_up_down import NOTHING
 from tests.patience import eventually
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab, open_lab
@@ -21,21 +21,6 @@ from xenoovs.lab.servers import Failure, failures_of
 from xenoovs.lab.status import MachineStatus, lab_status
 from xenoovs.switch.process import run
 
-# Without addresses: the lab chooses them.
-CONFIG = """\
-version: 1
-switch: {{bridge: ovsbr1, ingress: [p0], egress: p1}}
-{health}
-services:
-  - name: web
-    vip: 10.3.10.45
-    protocol: tcp
-    ports: [80]
-    vip_mac: 02:00:5e:10:00:01
-    backends:
-      - {{name: one, mac: 02:00:5e:10:00:02, weight: 1}}
-      - {{name: two, mac: 02:00:5e:10:00:03, weight: 1}}
-"""
 NAME = lab_name("fails")
 
 
@@ -46,7 +31,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(DIRECTORY_VARIABLE, str(directory))
         config = directory.parent / "my.yaml"
-        config.write_text(CONFIG.format(health=""))
+        config.write_text(WEB)
         assert finish(start("lab", "up", config, "--lab", NAME)).status == 0
         yield open_lab(NAME)
         assert finish(start("lab", "down", "--lab", NAME)).status == 0
@@ -125,7 +110,7 @@ def test_an_agent_in_the_lab_sees_real_deaths_and_announces_no_vip_on_the_host(
     config, before = tmp_path / "my.yaml", links()
 
     def write(probe: str) -> None:
-        config.write_text(CONFIG.format(health=f"announce: {{bgp: frr}}\nhealth: {HEALTH.format(probe)}"))
+        config.write_text(before_services(f"announce: {{bgp: frr}}\nhealth: {HEALTH.format(probe)}"))
 
     def state() -> str:
         said = xenoovs("status", "--lab", NAME, "-o", "json")
@@ -167,7 +152,7 @@ def test_a_backend_that_is_not_there(xenoovs: CommandLine, lab: Lab) -> None:
 
 def test_a_probe_that_does_not_notice_is_named(lab: Lab, xenoovs: CommandLine, tmp_path: Path) -> None:
     config = tmp_path / "my.yaml"
-    config.write_text(CONFIG.format(health="health: {probe: tcp}"))
+    config.write_text(before_services("health: {probe: tcp}"))
     assert finish(start("agent", config, "--once", "--lab", NAME)).status == 0
     said = xenoovs("lab", "fail", "one", "--how", "slow", "--lab", NAME)
     assert "health check of web does not notice: the kernel still answers tcp probes" in said.out
@@ -179,7 +164,7 @@ def test_commands_without_a_file_use_the_config_of_the_last_agent(
 ) -> None:
     """They used the one of `lab up`, although the agent in the lab ran with another."""
     config = tmp_path / "other.yaml"
-    config.write_text(CONFIG.format(health="").replace("weight: 1", "weight: 2"))
+    config.write_text(WEB.replace("weight: 1", "weight: 2"))
     assert finish(start("agent", config, "--once", "--lab", NAME)).status == 0
     (row,) = [row for row in json.loads(xenoovs("lab", "list", "-o", "json").out)["labs"] if row["lab"] == NAME]
     assert row["config"] == str(config)

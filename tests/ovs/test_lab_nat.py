@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.compiled import compiled
 from tests.ovs.lab_support import install, lab_fixture, load_text, owners_of_blocks, running_lab
-from xenoovs.compile.plan import hardware_entries
-from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.lab.host import LabNetns
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.traffic import LabReport, Load, send
@@ -72,17 +68,6 @@ def assert_exact(report: LabReport) -> None:
     ]
     owners = {one.service: sorted(owners_of_blocks(one).values()) for one in report.services}
     assert owners == {"dns": ["u1", "u1", "u1", "u2"], "web": ["w1", "w1", "w2", "w2"], "direct": ["w1"] * 4}
-
-
-def test_megaflows_are_one_a_block_and_one_a_backend_back(lab: Lab) -> None:
-    assert_exact(send(lab, BALANCER, load=LOAD))
-    lines = lab.ovs.appctl("dpctl/dump-flows", "-m").splitlines()
-    found = [parse_megaflow(line) for line in lines if "eth_type(0x0800)" in line]
-    translated = [one.in_port for one in found if any(action.startswith("set(ipv4") for action in one.actions)]
-    blocks = sum(len(service.blocks) for service in compiled(BALANCER).services if service.service.nat is not None)
-    assert Counter(translated) == {"p0": blocks, "p1": 4}, lines
-    # The service without NAT has one block.
-    assert sum(map(hardware_entries, compiled(BALANCER).services)) == len(translated) + 1
 
 
 def test_machines_do_not_have_the_vip_of_nat(lab: Lab) -> None:

@@ -14,28 +14,18 @@ import pytest
 
 from tests.command_line import CommandLine, finish, start
 from tests.ovs.cuts import applied
-from tests.ovs.lab_support import lab_name
+from tests.ovs.lab_support import WEB, lab_name
 from tests.patience import eventually
 from tests.processes import command_line
 from xenoovs.lab.host import marked_processes
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, MARK, Lab
 
 NAME = lab_name("paced")
-CONFIG = """\
-version: 1
-switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
-services:
+DNS = """\
   - name: dns
-    vip: 10.3.10.45
+    vip: 10.3.10.46
     protocol: udp
     ports: [53]
-    backends:
-      - {name: one, mac: 02:00:5e:10:00:02, weight: 1}
-      - {name: two, mac: 02:00:5e:10:00:03, weight: 1}
-  - name: web
-    vip: 10.3.10.46
-    protocol: tcp
-    ports: [80]
     backends:
       - {name: one, mac: 02:00:5e:10:00:02, weight: 1}
       - {name: two, mac: 02:00:5e:10:00:03, weight: 1}
@@ -47,7 +37,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     directory = tmp_path_factory.mktemp("paced")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(DIRECTORY_VARIABLE, str(directory / "labs"))
-        with applied(directory / "my.yaml", CONFIG, NAME) as made:
+        with applied(directory / "my.yaml", WEB + DNS, NAME) as made:
             yield made
 
 
@@ -126,11 +116,7 @@ def test_traffic_says_when_the_edited_config_is_not_applied(lab: Lab, xenoovs: C
     words = ("lab", "traffic", "--lab", NAME, "--packets", "50", "--udp")
     assert xenoovs(*words).err == ""
     config = lab.directory.parent.parent / "my.yaml"
-    config.write_text(
-        CONFIG.replace(
-            "{name: two, mac: 02:00:5e:10:00:03, weight: 1}", "{name: two, mac: 02:00:5e:10:00:03, weight: 3}", 1
-        )
-    )
+    config.write_text(WEB + DNS.replace("00:03, weight: 1", "00:03, weight: 3"))
     said = xenoovs(*words)
     assert re.search(r"^dns +two +75% +50% ", said.out, re.MULTILINE)
     assert said.err.startswith(

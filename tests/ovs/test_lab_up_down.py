@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import pytest
 from tests.ovs.lab_support import balancer, lab_name, links, remains, running_lab, service
 from tests.ovs.test_lab_tunnels import tunnel_config
 from tests.patience import eventually
+from tests.processes import command_line, program_of
 from xenoovs.errors import CommandFailed, LabError
 from xenoovs.lab.host import kill_and_wait, namespaces_of, processes_in
 from xenoovs.lab.lab import open_lab, sole_owner
@@ -222,10 +222,6 @@ def test_killed_while_it_waits_for_ovs_vswitchd(name: str, tmp_path: Path) -> No
 
 
 def _waiting(db: str) -> list[str]:
-    """The command lines of ovs-vsctl at a database."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            words = entry.read_bytes().decode().split("\0")
-            found += [" ".join(words)] if Path(words[0]).name == "ovs-vsctl" and f"--db={db}" in words else []
-    return found
+    """The processes of ovs-vsctl at a database."""
+    pids = [entry.name for entry in Path("/proc").glob("[0-9]*") if program_of(entry.name) == "ovs-vsctl"]
+    return [pid for pid in pids if f"--db={db}".encode() in command_line(pid).split(b"\0")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -27,8 +28,8 @@ from xenoovs.measure.commands import run as measure_run
 from xenoovs.measure.echo import echo_experiment
 from xenoovs.measure.frames import load_profile
 from xenoovs.measure.load import load_bench
-from xenoovs.measure.machines_bed import open_lab_bed
-from xenoovs.measure.samples import find_runs, read_recorded
+from xenoovs.measure.machines_bed import open_lab_bed, open_machines_bed
+from xenoovs.measure.samples import BedKind, find_runs, read_recorded
 from xenoovs.measure.schedule import Measurement
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Balancer, Claim, OtherTraffic, PortRange, Protocol
@@ -144,6 +145,29 @@ def test_a_second_experiment_in_the_same_lab_is_refused(
         assert said.status == 1
         assert f"another `xenoovs measure` uses lab {lab.name} now, or what" in said.err
     assert is_free(lab)
+
+
+def test_bed_check_finds_what_is_missing(lab: Lab, tmp_path: Path, xenoovs: CommandLine) -> None:
+    bed, at = tmp_path / "bed.yaml", f"lab:{lab.name}"
+    bed.write_text(
+        f"version: 1\ngenerator: {{host: '{at}', interface: {lab.topology.clients.interface}}}\n"
+        f"client: {{host: '{at}', interface: {lab.topology.clients.interface}, address: 198.19.0.1}}\n"
+        f"dpu: {{host: '{at}', uplinks: [p0, p9]}}\n"
+        f"backends:\n  heavy: {{host: '{at}', interface: eth0}}\n  light: {{host: 'netns:none', interface: eth0}}\n"
+    )
+    said = xenoovs("measure", "check", bed, "-o", "json")
+    document = json.loads(said.out)
+    assert (said.status, document["usable"]) == (2, False)
+    problems = {(each["role"], each["problem"]) for each in document["findings"] if each["is_error"]}
+    assert ("dpu", "there is no interface p9") in problems
+    (light,) = (problem for role, problem in problems if role == "light")
+    assert light.startswith("commands do not run in netns:none: Cannot open network namespace")
+    assert {role for role, _ in problems} == {"dpu", "light"}, problems
+    bed.write_text(bed.read_text().replace(", p9", "").replace("netns:none", at))
+    said = xenoovs("measure", "check", bed)
+    assert said.status == 0, said.out
+    with open_machines_bed(bed, BALANCER) as opened:
+        assert opened.kind is BedKind.LAB
 
 
 def test_what_is_not_there_is_one_sentence(lab: Lab, config: Path, tmp_path: Path, xenoovs: CommandLine) -> None:

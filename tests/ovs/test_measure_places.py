@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine
-from tests.ovs.lab_support import balancer, running_lab, service
 from tests.ovs.sshd import new_keys
 from tests.patience import eventually
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, MeasureError
-from xenoovs.lab.lab import DIRECTORY_VARIABLE
 from xenoovs.lab.place import Place, machine_by_ssh, this_machine
-from xenoovs.measure.machines_bed import open_machines_bed
-from xenoovs.measure.samples import BedKind
-from xenoovs.model.address import Family
-from xenoovs.model.balancer import Claim, Protocol
 from xenoovs.switch.process import run
 
 NAMESPACE = f"t{os.getpid()}-sshd"
@@ -152,30 +143,3 @@ def test_a_lock_is_held_until_all_is_undone(opened: Callable[[], Place], tmp_pat
         assert not place.lock(name)
     with opened() as place:
         assert place.lock(name)
-
-
-def test_bed_check_finds_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, xenoovs: CommandLine) -> None:
-    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "labs"))
-    claim = Claim(frozenset({Family.IPV4}), (ip_address("10.3.10.45"),), Protocol.UDP)
-    config = balancer(service("dns", claim))
-    with running_lab("check", config, tmp_path / "labs") as lab:
-        bed, at = tmp_path / "bed.yaml", f"lab:{lab.name}"
-        bed.write_text(
-            f"version: 1\ngenerator: {{host: '{at}', interface: {lab.topology.clients.interface}}}\n"
-            f"client: {{host: '{at}', interface: {lab.topology.clients.interface}, address: 198.19.0.1}}\n"
-            f"dpu: {{host: '{at}', uplinks: [p0, p9]}}\n"
-            f"backends:\n  even: {{host: '{at}', interface: eth0}}\n  odd: {{host: 'netns:none', interface: eth0}}\n"
-        )
-        said = xenoovs("measure", "check", bed, "-o", "json")
-        document = json.loads(said.out)
-        assert (said.status, document["usable"]) == (2, False)
-        problems = {(each["role"], each["problem"]) for each in document["findings"] if each["is_error"]}
-        assert ("dpu", "there is no interface p9") in problems
-        (odd,) = (problem for role, problem in problems if role == "odd")
-        assert odd.startswith("commands do not run in netns:none: Cannot open network namespace")
-        assert {role for role, _ in problems} == {"dpu", "odd"}, problems
-        bed.write_text(bed.read_text().replace(", p9", "").replace("netns:none", at))
-        said = xenoovs("measure", "check", bed)
-        assert said.status == 0, said.out
-        with open_machines_bed(bed, config) as opened:
-            assert opened.kind is BedKind.LAB

@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.ovs.dummy import DummyBridge, DummyOvs, tc_module, udp_packet
-from tests.ovs.killed import kill_listener
 from xenoovs.errors import SwitchError
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_vswitchd, stop_process
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.vlog import OffloadLog
+
+_PROGRAM = """
+import os, signal, sys
+from pathlib import Path
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.vlog import OffloadLog
+
+rundir = Path(sys.argv[1])
+with OffloadLog(Endpoint(f"unix:{rundir}/db.sock", rundir)).raised():
+    os.kill(os.getpid(), getattr(signal, sys.argv[2]))
+"""
+
+
+def kill_listener(ovs: PrivateOvs, name: str) -> int:
+    """The exit status of a listener that sends the signal `name` to itself while the levels are raised."""
+    argv = [sys.executable, "-c", _PROGRAM, str(ovs.directory), name]
+    return subprocess.run(argv, check=False, capture_output=True).returncode
 
 
 def _listener(ovs: PrivateOvs) -> OffloadLog:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.command_line import Command
 from tests.ovs.dummy import DummyBridge, DummyOvs, udp_packet
-from tests.ovs.killed import kill_listener
+from tests.ovs.test_vlog import kill_listener
 
 CLIENTS = tuple(f"198.18.0.{number}" for number in range(16))
 
