@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.command_line import CommandLine
+from tests.judged import assert_recorded
 from tests.unit.measure.made import paths_run, rate_run, write
 from xenoovs.datapath.database import BridgeState, Database, PortState
 from xenoovs.datapath.fact import NOT_READ
@@ -17,81 +19,66 @@ from xenoovs.measure.designs import way_of
 from xenoovs.model.load import parse_config
 from xenoovs.model.templates import read_template
 
+PATHS = ("measure", "paths")
+DPU = {"p0": "p0", "pf0hpf": "c1pf0", "en3f0pf0sf0": "pf0sf0"}
+RATES = {"fips2": 300e3, "fips3": 200e3}
+RUN = "paths-20260101T000000Z"
 
-def _faked(monkeypatch: pytest.MonkeyPatch, *devices: Device) -> None:
-    """Let the host have one bridge with these devices as ports."""
-    ports = tuple(PortState(device.name) for device in devices)
+
+def _faked(monkeypatch: pytest.MonkeyPatch, devices: Mapping[str, str | None]) -> None:
+    """Let the host have one bridge with these devices as ports, each with the port of a NIC behind it."""
+    ports = tuple(map(PortState, devices))
     database = Database(bridges=(BridgeState("ovsbr1", (*ports, PortState("ovsbr1"))),))
-    facts = HostFacts(True, database, NOT_READ, {device.name: device for device in devices})
+    known = {name: Device(name, True, 1500, port_name=behind) for name, behind in devices.items()}
+    facts = HostFacts(True, database, NOT_READ, known)
     monkeypatch.setattr("xenoovs.measure.commands.paths.check_reachable", lambda _endpoint: None)
     monkeypatch.setattr("xenoovs.measure.commands.paths.gather", lambda _endpoint: facts)
 
 
-def test_the_paths_of_a_dpu_are_listed(xenoovs: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    behind = {"p0": "p0", "pf0hpf": "c1pf0", "en3f0pf0sf0": "pf0sf0"}
-    _faked(monkeypatch, *(Device(name, True, 1500, port_name=port_name) for name, port_name in behind.items()))
-    result = xenoovs("measure", "paths", "--list")
-    assert "  - {name: p0-en3f0pf0sf0, kind: soc, capacity: , uses: [{resource: nic-cores}, " in result.out
-    assert "  - {name: p0-pf0hpf, kind: host, capacity: , uses: [{resource: nic-cores}, " in result.out
-    assert "  - {name: p0-pf0hpf-software, kind: software, capacity: , uses: [{resource: arm-cores}]}" in result.out
+def test_paths_are_listed_and_planned(
+    xenoovs: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, update_golden: bool
+) -> None:
+    said = dict[str, str]()
 
+    def ask(title: str, *words: str) -> None:
+        result = xenoovs(*PATHS, *words)
+        said[title] = f"{result.out}{result.err}[exit status {result.status}]"
 
-def test_without_a_nic_the_uplink_is_named(xenoovs: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    _faked(monkeypatch, Device("p0", True, 1500), Device("b1", True, 1500))
-    assert (
-        "no port of a bridge is an uplink of a NIC; name one with --uplink: p0, b1"
-        in xenoovs("measure", "paths", "--list").err
-    )
-    assert "name: p0-b1, kind: software" in xenoovs("measure", "paths", "--list", "--uplink", "p0").out
-    assert "no bridge has a port p9; there are p0, b1" in xenoovs("measure", "paths", "--list", "--uplink", "p9").err
+    monkeypatch.chdir(tmp_path)
+    _faked(monkeypatch, DPU)
+    ask("the paths of a DPU are listed", "--list")
+    _faked(monkeypatch, {"p0": None, "b1": None})
+    ask("without a NIC the uplink has to be named", "--list")
+    ask("and then it is used", "--list", "--uplink", "p0")
+    ask("an uplink that is not there", "--list", "--uplink", "p9")
+    part = paths_run(RATES, repeats=3)
+    first = next(index for index, one in enumerate(part.samples) if one.point["path"] == "fips3")
+    write(Path("whole"), paths_run(RATES, 1.2))
+    write(Path("few"), paths_run(RATES, 1.2, repeats=3))
+    write(Path("other"), rate_run())
+    write(Path("part"), replace(part, samples=part.samples[first : first + 1]))
+    for directory, title in (
+        ("whole", "a run is planned again with the results of its pairs"),
+        ("few", "few repeats have no interval, and undecided pairs count as what they reached"),
+        ("part", "a run that lacks samples gives no weights"),
+    ):
+        ask(title, f"{directory}/{RUN}")
+        said[f"{title}: paths.yaml"] = Path(directory, RUN, "paths.yaml").read_text()
+    ask("nor a file of them", f"part/{RUN}", "--weights", "weights.json")
+    assert not Path("weights.json").exists()
+    ask("a run of another experiment", "other/rate-20260101T000000Z")
+    assert_recorded("measure/paths.txt", said, update=update_golden)
 
 
 def test_a_list_in_json_can_be_filled_in(xenoovs: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    _faked(monkeypatch, Device("p0", True, 1500, port_name="p0"), Device("pf0hpf", True, 1500, port_name="c1pf0"))
-    document = json.loads(xenoovs("measure", "paths", "--list", "-o", "json").out)
+    _faked(monkeypatch, {"p0": "p0", "pf0hpf": "c1pf0"})
+    document = json.loads(xenoovs(*PATHS, "--list", "-o", "json").out)
     assert [resource["name"] for resource in document["resources"]] == ["nic-cores", "pcie-switch", "arm-cores"]
     for each in (*document["resources"], *document["paths"]):
         assert each["capacity"] is None
         each["capacity"] = 10
     (tmp_path / "dpu.json").write_text(json.dumps(document))
-    assert json.loads(xenoovs("measure", "paths", tmp_path / "dpu.json", "-o", "json").out)["total"] == "20"
-
-
-def test_a_run_is_planned_again_with_the_results_of_its_pairs(xenoovs: CommandLine, tmp_path: Path) -> None:
-    (run,) = write(tmp_path, paths_run({"fips2": 300e3, "fips3": 200e3}, 1.2)).iterdir()
-    result = xenoovs("measure", "paths", run)
-    assert result.status == 0, result.err
-    lines = [line.split() for line in result.out.splitlines()]
-    assert ["fips2", "in", "300k", "300k", "to", "300k", "100us", "5us"] in lines
-    assert ["fips2,", "fips3", "same", "120%", "120%", "to", "120%", "shared"] in lines
-    assert ["fips2", "opposite", "120%", "120%", "to", "120%", "shared"] in lines
-    assert "limited by fips2 with fips3" in result.out
-    assert "# interval: 95 % confidence, of 5 repeats." in (run / "paths.yaml").read_text()
-    (few,) = write(tmp_path / "few", paths_run({"fips2": 300e3, "fips3": 200e3}, 1.2, repeats=3)).iterdir()
-    result = xenoovs("measure", "paths", few)
-    assert "300k to 300k of 3" in result.out
-    assert "of 3: from the least to the greatest of so many repeats; an interval needs 5" in result.out
-    assert "# interval: the least and the greatest, of 3 repeats." in (few / "paths.yaml").read_text()
-    assert "the plan counts an undecided pair as what it reached: more repeats would decide" in result.out
-    (other,) = write(tmp_path / "other", rate_run()).iterdir()
-    assert "is a run of experiment rate: name one of `measure paths`" in xenoovs("measure", "paths", other).err
-
-
-def test_a_run_that_lacks_samples_gives_no_weights(xenoovs: CommandLine, tmp_path: Path) -> None:
-    whole = paths_run({"fips2": 300e3, "fips3": 200e3}, repeats=3)
-    first = next(index for index, one in enumerate(whole.samples) if one.point["path"] == "fips3")
-    (run,) = write(tmp_path / "r", replace(whole, samples=whole.samples[first : first + 1])).iterdir()
-    out, planned = tmp_path / "paths.json", len(whole.samples)
-    lacking = f"{planned - 1} of {planned} samples are missing, and no path to fips2 is measured"
-    result = xenoovs("measure", "paths", run)
-    assert (result.status, f"no weights: {lacking}; --resume measures them\n" in result.out) == (0, True), result.out
-    assert f"# Incomplete: {lacking}.\n" in (run / "paths.yaml").read_text()
-    result = xenoovs("measure", "paths", run, "--weights", out)
-    assert result.status == 1
-    assert result.err == (
-        f"error: {out} is not written: in {run} {lacking}; the command that measured it goes on with --resume\n"
-    )
-    assert not out.exists()
+    assert json.loads(xenoovs(*PATHS, tmp_path / "dpu.json", "-o", "json").out)["total"] == "20"
 
 
 def test_each_way_has_its_name_and_encrypted_tunnels_and_several_ways_too() -> None:
