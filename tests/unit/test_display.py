@@ -13,11 +13,16 @@ from tests.judged import assert_recorded
 from xenoovs.display import decimal, duration, percent, percent_rounded_up, printable, quantity, span
 from xenoovs.show.terminal import wrapped
 from xenoovs.terminal import options
+from xenoovs.terminal.output import filtered
 
 JUST_BELOW_ALL = (0.9999, 1 - 1e-8, Fraction(10**9 - 1, 10**9))
 JUST_ABOVE_NONE = (1e-9, 0.00004, 2**-16, Fraction(1, 65536))
 BELOW_A_PREFIX = (999.6, 999_600, 999_999_999, 9.999e11, 999_499)
 TEXTS = ("answered", "\x1b[2Jgone", "a\nb\tc\rd", "\x9b31m", "\u202egnp.exe", "\udc9b", "größer ▸")
+PRINTED = (
+    *("tab\tand\nline", "\x1b[31mred\x1b[0m", "\x1b[8mhidden", "\x1b[31;8mhidden", "user\u202etxt.exe"),
+    *("caf\u00e9 \u2192 \u65e5\u672c", "file\udcff", "a\x00b\x7fc\x85d"),
+)
 MEGAFLOW = (
     "1,024 packets: recirc_id(0),in_port(p0),eth(src=02:00:00:00:00:01,dst=02:00:00:00:00:02),"
     "geneve({class=0x2,0x1/0xf}),p1"
@@ -55,6 +60,7 @@ SHOWN: dict[str, tuple[Callable[[Any], str | list[str]], Iterable[object]]] = {
         (Fraction(70), Fraction(1, 2), Fraction(1, 3), Fraction(1, 10**9), Fraction(10**9), 0.0, 11.25, 1e6, 1e-9),
     ),
     "control characters from outside are escapes": (printable, TEXTS),
+    "a command prints text and known colours alone": (lambda text: ascii(filtered(text)), PRINTED),
     "a time as the value of an option": (partial(_read, options.duration), TIMES),
     "a time that may be zero": (partial(_read, options.duration_or_zero), ("0", "0s")),
     "a share as the value of an option": (partial(_read, options.share), SHARES),

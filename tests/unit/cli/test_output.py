@@ -30,7 +30,7 @@ from xenoovs.openflow.text import parse_flow
 from xenoovs.switch.planned_restart import PlannedRestart
 from xenoovs.terminal import output
 from xenoovs.terminal.defaults import CHANGING
-from xenoovs.terminal.output import echo, echo_over, filtered, print_table, print_text
+from xenoovs.terminal.output import echo, echo_over, print_table, print_text
 
 
 @pytest.mark.parametrize(
@@ -101,23 +101,6 @@ def test_no_escapes_of_files_and_arguments_reach_a_terminal(
 
 def test_colours_of_commands_reach_a_terminal() -> None:
     assert "\x1b[32m" in on_a_terminal(f"verify-offload {CONFIG} --from-dump {GOLDEN}/in_hardware.dump")
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("tab\tand\nline", "tab\tand\nline"),
-        ("\x1b[31mred\x1b[0m", "\x1b[31mred\x1b[0m"),
-        ("\x1b[8mhidden", r"\x1b[8mhidden"),
-        ("\x1b[31;8mhidden", r"\x1b[31;8mhidden"),
-        ("user\u202etxt.exe", r"user\u202etxt.exe"),
-        ("caf\u00e9 \u2192 \u65e5\u672c", "caf\u00e9 \u2192 \u65e5\u672c"),
-        ("file\udcff", r"file\udcff"),
-        ("a\x00b\x7fc\x85d", r"a\x00b\x7fc\x85d"),
-    ],
-)
-def test_only_text_and_known_colours_are_printable(text: str, shown: str) -> None:
-    assert filtered(text) == shown
 
 
 def test_every_way_to_print_filters(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ from xenoovs.errors import ConfigError
 from xenoovs.model.fleet import join
 from xenoovs.model.load import compose, parse_config
 from xenoovs.model.schema import FILE, json_schema
-from xenoovs.model.templates import read_template, template_names
 from xenoovs.model.values import Number
 
 CASES = Path(__file__).parents[2] / "golden" / "config_errors"
@@ -37,11 +36,6 @@ def plain(value: Any) -> Any:
 def errors(text: str | bytes) -> list[str]:
     checker = jsonschema.Draft202012Validator(json_schema())
     return [error.message for error in checker.iter_errors(plain(compose(text, file="c.yaml").root))]
-
-
-@pytest.mark.parametrize("name", template_names())
-def test_templates_are_valid(name: str) -> None:
-    assert errors(read_template(name)) == []
 
 
 @pytest.mark.parametrize("name", FORM)
