@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
+from typing import Any
 
 _ROUNDING = 1e-12
 """How far a sum of shares may be from 0 or 1 by the rounding of its parts."""
@@ -98,6 +100,16 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def unique_keys(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON (`object_pairs_hook` of json.loads). Raises ValueError if a key is in it twice."""
+    found = dict[str, Any]()
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key!r:.40} is twice in one object")
+        found[key] = value
+    return found
 
 
 def _digits(value: float) -> str:

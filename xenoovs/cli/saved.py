@@ -19,6 +19,7 @@ from pydantic_core import to_json
 from xenoovs import __version__
 from xenoovs.cli.plan import headline, moved_text, summarise, summary_document
 from xenoovs.decision.document import decision_document, parse_decision
+from xenoovs.display import unique_keys
 from xenoovs.engine.change import Change, PlanOptions
 from xenoovs.errors import (
     BridgeChanged,
@@ -225,7 +226,7 @@ def load(path: Path, kind: type[S]) -> S:
     FileUnusable if it cannot be read or is too long."""
     text = read_text(path)
     try:
-        return kind.model_validate(json.loads(text, object_pairs_hook=_without_duplicates))
+        return kind.model_validate(json.loads(text, object_pairs_hook=unique_keys))
     except json.JSONDecodeError as error:
         raise SavedMalformed(file=str(path), line=error.lineno, column=error.colno, reason=error.msg) from None
     except ValidationError as error:
@@ -279,14 +280,6 @@ def _digest(text: str) -> str:
 def _storable(name: str) -> str:
     """Return a name as JSON can have it: without bytes that are no UTF-8, and not too long."""
     return name.encode(errors="backslashreplace").decode()[:_MAX_TEXT]
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is twice in one object")
-    return found
 
 
 def _position(text: str, path: Sequence[int | str]) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from xenoovs.display import unique_keys
 from xenoovs.errors import ExportMalformed, StoreMalformed
 from xenoovs.store.rows import (
     FLEET,
@@ -151,7 +152,7 @@ def _document(data: bytes) -> dict[str, Any]:
     if len(data) > MAX_SIZE_BYTES:
         raise ValueError(f"it is larger than {MAX_SIZE_BYTES // 2**20} MiB")
     try:
-        document = json.loads(data.decode(), object_pairs_hook=_without_twins, parse_constant=_no_number)
+        document = json.loads(data.decode(), object_pairs_hook=unique_keys, parse_constant=_no_number)
     except json.JSONDecodeError as error:
         raise ValueError(f"line {error.lineno}, column {error.colno}: {error.msg}; {_NEEDS}") from None
     except UnicodeDecodeError as error:
@@ -170,15 +171,6 @@ def _document(data: bytes) -> dict[str, Any]:
     if unknown := sorted(document.keys() - {_MARK, "fleet", *_TABLES}):
         raise ValueError(f"{unknown[0]!r:.40} is no part of an export; {_NEEDS}")
     return document
-
-
-def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twin = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twin!r:.40} is twice in one object")
-    return found
 
 
 def _no_number(text: str) -> object:

@@ -127,7 +127,7 @@ def test_mistakes_are_named_with_their_place(path: tuple[Any, ...], value: objec
     [
         (b"", "line 1, column 1: Expecting value"),
         (b'{"xenoovs_fleet": 1,\n "fleet": }', "line 2, column 11: Expecting value"),
-        (b'{"a": 1, "a": 2}', "'a' is twice in one object"),
+        (b'{"a": 1, "a": 2}', "the key 'a' is twice in one object"),
         (b'{"a": NaN}', "NaN is no number of JSON"),
         (b"\xff", "byte 0 is no UTF-8"),
         (b"[" * 100_000, "it is nested too deep"),

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from xenoovs import __version__
 from xenoovs.dataclass import dataclass
+from xenoovs.display import unique_keys
 from xenoovs.errors import RequestRefused
 from xenoovs.model import values
 from xenoovs.model.values import Number, Parser, show
@@ -261,7 +262,7 @@ def parse_request(data: bytes, kind: type[R], *, ignores_others: bool = False) -
 def parse_query(pairs: Iterable[tuple[str, str]], kind: type[R]) -> R:
     """Parse a request in the parameters of an address. Raises RequestRefused with status 400."""
     try:
-        return read_request(kind, _without_repeats(list(pairs)))
+        return read_request(kind, unique_keys(pairs))
     except ValueError as error:
         raise RequestRefused(f"the address cannot be used: {error}", status=400, code="bad_request") from None
 
@@ -270,18 +271,11 @@ def _json_object(data: bytes) -> dict[str, object]:
     if not data.strip():
         return {}
     try:
-        found = json.loads(data, object_pairs_hook=_without_repeats, parse_float=Number, parse_constant=_no_constant)
+        found = json.loads(data, object_pairs_hook=unique_keys, parse_float=Number, parse_constant=_no_constant)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(found, dict):
         raise ValueError("it is not a JSON object; write one such as {}")
-    return found
-
-
-def _without_repeats(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key is repeated")
     return found
 
 
