@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -19,14 +21,16 @@ from typing import Any
 import pytest
 
 from tests.command_line import Command, CommandLine
-from tests.nic.guest.namespace import inside
-from tests.ovn_daemons import chassis_keys, nbctl, start_controller, start_databases, stop_controller, stop_databases
 from tests.ovs.dummy import DummyBridge, DummyOvs, ofctl
 from tests.patience import eventually
+from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.datapath.fact import Unknown
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
 from xenoovs.switch.ovsdb import read_logical_flows
 from xenoovs.switch.process import run, try_run
+
+_SCHEMAS = Path("/usr/share/ovn")
+_SLOW_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,8 @@ class Ovn:
 
     def nbctl(self, *arguments: str) -> str:
         """Run ovn-nbctl(8), and wait until both chassis have the result."""
-        return nbctl(self.directory, arguments)
+        argv = ["ovn-nbctl", f"--db=unix:{self.directory}/nb.sock", "--wait=hv", f"--timeout={int(_SLOW_S)}"]
+        return run([*argv, *arguments], timeout_s=_SLOW_S + 5).stdout
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +77,7 @@ def ovn() -> Iterator[Ovn]:
     names = [f"xoovn{os.getpid() % 100000}{end}" for end in ("h1", "h2")]
     started = list[Chassis]()
     try:
-        start_databases(top)
+        _start_databases(top)
         for name in names:
             run(["ip", "netns", "add", name])
             run(["ip", "-n", name, "link", "set", "lo", "up"])
@@ -87,19 +92,61 @@ def ovn() -> Iterator[Ovn]:
         yield made
     finally:
         for each in started:
-            stop_controller(each.ovs)
+            _kill(each.ovs.directory / "ovn-controller.pid")
             stop_private_ovs(each.ovs)
-        stop_databases(top)
+        for daemon in ("ovn-northd", "ovsdb-server"):
+            _kill(top / f"{daemon}.pid")
         for name in names:
             try_run(["ip", "netns", "delete", name])
         shutil.rmtree(top, ignore_errors=True)
 
 
+def _start_databases(top: Path) -> None:
+    """Start ovsdb-server for both databases, and ovn-northd; their sockets are `nb.sock` and `sb.sock`."""
+    for schema, database in (("ovn-nb", "nb"), ("ovn-sb", "sb")):
+        run(["ovsdb-tool", "create", str(top / f"{database}.db"), str(_SCHEMAS / f"{schema}.ovsschema")])
+    env = {"OVN_RUNDIR": str(top), "OVS_RUNDIR": str(top)}
+
+    def options(daemon: str) -> list[str]:
+        files = [f"--pidfile={top}/{daemon}.pid", f"--log-file={top}/{daemon}.log"]
+        return [*files, f"--unixctl={top}/{daemon}.ctl", "-vconsole:off", "--detach", "--no-chdir"]
+
+    remotes = [f"--remote=punix:{top}/nb.sock", f"--remote=punix:{top}/sb.sock"]
+    databases = [f"--ovnnb-db=unix:{top}/nb.sock", f"--ovnsb-db=unix:{top}/sb.sock"]
+    servers = ["ovsdb-server", str(top / "nb.db"), str(top / "sb.db"), *remotes, *options("ovsdb-server")]
+    run(servers, env=env, timeout_s=_SLOW_S)
+    run(["ovn-northd", *databases, *options("ovn-northd")], env=env, timeout_s=_SLOW_S)
+
+
+def _start_controller(chassis: Chassis) -> None:
+    here = chassis.ovs.directory
+    options = [f"--pidfile={here}/ovn-controller.pid", f"--log-file={here}/ovn-controller.log", "-vconsole:off"]
+    argv = ["ip", "netns", "exec", chassis.netns, "ovn-controller", chassis.ovs.db, *options, "--detach", "--no-chdir"]
+    run(argv, env={**chassis.ovs.env, "OVN_RUNDIR": str(here)}, timeout_s=_SLOW_S)
+
+
+def _kill(pid_file: Path) -> None:
+    """Kill the process of a pid file, if there is one, and return when it is gone."""
+    with suppress(FileNotFoundError, ProcessLookupError, ValueError):
+        pid = int(pid_file.read_text())
+        os.kill(pid, signal.SIGKILL)
+        gone = Path(f"/proc/{pid}")
+        eventually(lambda: not gone.exists(), f"{pid_file.stem} ends")
+        pid_file.unlink(missing_ok=True)
+
+
 def _set_up(chassis: Chassis, top: Path) -> None:
     """Give a chassis its underlay, its keys for OVN, and its logical port."""
     vsctl = chassis.ovs.vsctl
-    pairs = chassis_keys(chassis.name, top=top, underlay=chassis.underlay)
-    pairs.append("external_ids:ovn-bridge-datapath-type=netdev")
+    # ovn-controller(8).
+    ids = {
+        "system-id": chassis.name,
+        "ovn-remote": f"unix:{top}/sb.sock",
+        "ovn-encap-type": "geneve",
+        "ovn-encap-ip": chassis.underlay,
+        "ovn-bridge-datapath-type": "netdev",
+    }
+    pairs = [f'external_ids:{key}="{value}"' for key, value in ids.items()]
     vsctl("set", "Open_vSwitch", ".", "other_config:max-idle=600000", *pairs)
     for bridge, mode in (("br-ul", "standalone"), ("br-int", "secure")):
         vsctl("add-br", bridge, "--", "set", "bridge", bridge, "datapath_type=netdev", f"fail_mode={mode}")
@@ -110,7 +157,7 @@ def _set_up(chassis: Chassis, top: Path) -> None:
         run([*inside, "link", "set", device, "up"])
     iface = f"external_ids:iface-id=sw0-{chassis.port}"
     vsctl("add-port", "br-int", chassis.port, "--", "set", "Interface", chassis.port, "type=internal", iface)
-    start_controller(chassis.ovs, netns=chassis.netns)
+    _start_controller(chassis)
 
 
 def _build_switch(ovn: Ovn) -> None:
@@ -143,8 +190,8 @@ def test_ovn_controller_deletes_what_others_have_written(ovn: Ovn) -> None:
     hv1 = ovn.chassis[0]
     hv1.add_flow("cookie=0x786f010101000001,table=0,priority=7,ip,nw_dst=203.0.113.1,actions=drop")
     assert any("203.0.113.1" in flow for flow in hv1.flows())
-    stop_controller(hv1.ovs)
-    start_controller(hv1.ovs, netns=hv1.netns)
+    _kill(hv1.ovs.directory / "ovn-controller.pid")
+    _start_controller(hv1)
     eventually(lambda: not any("203.0.113.1" in flow for flow in hv1.flows()), "ovn-controller deletes the flow")
     ovn.nbctl("sync")
 
@@ -195,8 +242,7 @@ def test_megaflows_of_br_int_have_the_names_that_ovn_gives(ovn: Ovn, xenoovs: Co
         run(["ip", "-n", each.netns, "address", "add", f"198.51.100.{number}/24", "dev", each.port])
         run(["ip", "-n", each.netns, "link", "set", each.port, "up"])
     hv1, _ = ovn.chassis
-    with inside(hv1.netns):
-        client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    client = in_namespace(hv1.netns, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     question = ("--bridge", "br-int", "--db", hv1.ovs.db, "--interval", "0s", "--tree", "-o", "json")
 
     def seen() -> dict[tuple[str, str | None], tuple[Any, Any]]:
