@@ -50,13 +50,9 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return left, right
 
 
-def flows(bridge: DummyBridge) -> list[str]:
-    return sorted(flow for flow in bridge.dump_flows() if flow.startswith("cookie=0x786f"))
-
-
 def _serves(bridge: DummyBridge, mac: str) -> bool:
     """Return whether clients come to a backend now."""
-    return any("table=1," in flow and mac in flow for flow in flows(bridge))
+    return any("table=1," in flow and mac in flow for flow in bridge.ours())
 
 
 def test_a_backend_that_dies_on_one_bridge_changes_nothing_on_the_other(
@@ -66,12 +62,12 @@ def test_a_backend_that_dies_on_one_bridge_changes_nothing_on_the_other(
     process = start("agent", *files, *db, "--allow-exec")
     try:
         eventually(lambda: _serves(second, "02:00:5e:10:00:05"), "both backends of web")
-        eventually(lambda: len(flows(bridge)) == 8, "the flows of the other bridge")
-        before = flows(bridge)
+        eventually(lambda: len(bridge.ours()) == 8, "the flows of the other bridge")
+        before = bridge.ours()
         (tmp_path / "dead-192.0.2.5").touch()
         eventually(lambda: not _serves(second, "02:00:5e:10:00:05"), "fips5 is ejected")
         assert _serves(second, "02:00:5e:10:00:04")
-        assert flows(bridge) == before
+        assert bridge.ours() == before
         shown = on_bridge("status")
         assert shown.out.index("bridge ovsbr1\n") < shown.out.index("dns ") < shown.out.index("bridge ovsbr2\n")
         assert (shown.status, "down: ended with status 1" in shown.out) == (0, True)
@@ -100,14 +96,14 @@ def test_a_mistake_in_one_file_and_a_bridge_that_is_missing_do_not_hold_up_the_o
     dummy_ovs: DummyOvs, bridge: DummyBridge, files: tuple[Path, Path], tmp_path: Path
 ) -> None:
     with running("agent", *files, "--db", bridge.ovs.db, "--allow-exec"):
-        eventually(lambda: len(flows(bridge)) == 8, "the flows of the first")
+        eventually(lambda: len(bridge.ours()) == 8, "the flows of the first")
         with dummy_ovs.bridge("ovsbr2", ports=("q0", "q1")) as second:
             eventually(lambda: _serves(second, "02:00:5e:10:00:05"), "the flows of the second, once it is there")
-            before = flows(second)
+            before = second.ours()
             files[1].write_text(files[1].read_text().replace("weight: 1}", "weight: -1}"))
             (tmp_path / "services.yaml").write_text(SERVICES.replace("ports: [53]", "ports: [54]"))
-            eventually(lambda: "tp_dst=54" in "".join(flows(bridge)), "the new port")
-            assert flows(second) == before
+            eventually(lambda: "tp_dst=54" in "".join(bridge.ours()), "the new port")
+            assert second.ours() == before
 
 
 def test_history_answers_for_each_bridge(
@@ -132,7 +128,7 @@ def test_an_agent_that_follows_a_renamed_bridge_locks_it(
     locks = [bridge.ovs.directory / "xenoovs" / f"{name}.lock" for name in ("ovsbr1", "ovsbr2")]
     process, beside = start("agent", path, *db), start("agent", other, *db)
     try:
-        eventually(lambda: bool(flows(bridge) and flows(second)), "the flows of both")
+        eventually(lambda: bool(bridge.ours() and second.ours()), "the flows of both")
         path.write_text(other.read_text())
         refused = "another agent reconciles bridge ovsbr2 already"
         eventually(lambda: refused in on_bridge("status", "--bridge", "ovsbr1").out, "the refusal")

@@ -24,7 +24,7 @@ from tests.patience import eventually
 from xenoovs.controller import mastership
 from xenoovs.controller.connection import BridgeConnection
 from xenoovs.controller.server import ControllerSwitch, Server
-from xenoovs.errors import StandingBy
+from xenoovs.errors import StandingBy, SwitchError
 from xenoovs.openflow.flow import FOREIGN, LEASE_OWNER, OWNER_MASK, Bundle, Command, CookieMask, FlowMod, ObservedFlow
 from xenoovs.openflow.text import parse_flow
 from xenoovs.openflow.wire.message import Role, decode_role, encode_role_request
@@ -77,6 +77,8 @@ def test_the_one_that_stands_by_changes_nothing_and_takes_over_at_once(bridge: D
             assert len(standby.dump_flows("ovsbr1")) == 1
         _become_master(heir, "the second is master").apply("ovsbr1", _NEW)
         assert is_now(generation + (2 if generation == 0 else 3))
+        with pytest.raises(SwitchError, match="refused ROLE_REQUEST: OFPRRFC_STALE"):
+            _request_role(bridge, Role.SLAVE, generation)
     assert len(live_switch(bridge.ovs).dump_flows("ovsbr1")) == 2
 
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scripts.bench.configs import large_config
-from tests.compiled import compiled
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.ways import Record, Way, live_switch, running_server
 from tests.property.flows import actions, flows
-from xenoovs.model.load import parse_config
 from xenoovs.openflow.flow import FOREIGN, OWNER, Bundle, Command, Flow, FlowMod
 from xenoovs.switch.api import Switch
 
@@ -58,17 +54,3 @@ def test_all_end_in_the_same_tables(bridge: DummyBridge, controller: Switch, sen
         assert counts == {len(tables[-1])}
     assert tables[0] == tables[1] == tables[4] == tables[5] == tables[8]
     assert tables[2] == tables[3] == tables[6] == tables[7] == tables[9]
-
-
-def test_sixteen_thousand_flows_by_both_ways(bridge: DummyBridge, controller: Switch, tmp_path: Path) -> None:
-    balancer = parse_config(large_config(tmp_path).read_bytes(), file="large.yaml")
-    flows = compiled(balancer).flows
-    assert len(flows) > 16_000
-    live = live_switch(bridge.ovs)
-    controller.apply(bridge.name, Bundle(tuple(FlowMod(Command.ADD, flow) for flow in flows)))
-    by_controller = bridge.dump_flows()
-    assert {seen.flow for seen in controller.dump_flows(bridge.name)} == set(flows)
-    controller.apply(bridge.name, Bundle(tuple(FlowMod(Command.DELETE, flow) for flow in flows)))
-    assert bridge.dump_flows() == []
-    live.apply(bridge.name, Bundle(tuple(FlowMod(Command.ADD, flow) for flow in flows)))
-    assert sorted(bridge.dump_flows()) == sorted(by_controller)

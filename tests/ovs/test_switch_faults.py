@@ -8,7 +8,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -85,20 +84,6 @@ def test_a_hung_ovs_vswitchd_is_sent_nothing(own_ovs: DummyOvs, monkeypatch: pyt
         assert switch.dump_flows(bridge.name) == ()
 
 
-def test_an_ovs_vswitchd_that_hangs_after_its_hello_changes_nothing(
-    own_ovs: DummyOvs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(openflow, "COMMIT_S", 0.2)
-    endpoint, flows = _endpoint(own_ovs), _adds(1)
-    with own_ovs.bridge() as made:
-        hung = pytest.raises(SwitchUnreachable, match="does not answer")
-        with hung, openflow.connected(endpoint, made.name) as connection:
-            numbers = connection.numbers
-            with _stopped(own_ovs.ovs.pids()[0]):
-                openflow.send_bundle(connection, flows, ofports=numbers)
-        assert ManagementSwitch(endpoint).dump_flows(made.name) == ()
-
-
 @contextmanager
 def _stopped(pid: int) -> Iterator[None]:
     os.kill(pid, signal.SIGSTOP)
@@ -111,10 +96,6 @@ def _stopped(pid: int) -> Iterator[None]:
 def test_a_hung_database_times_out(own_ovs: DummyOvs) -> None:
     with _stopped(own_ovs.ovs.pids()[1]), pytest.raises(SwitchUnreachable, match="does not answer in time"):
         read_bridges(_endpoint(own_ovs), timeout_s=0.2)
-
-
-def test_ovs_that_never_ran(tmp_path: Path) -> None:
-    _check_unreachable(ManagementSwitch(find_endpoint(db=None, env={"OVS_RUNDIR": str(tmp_path)})), "systemctl start")
 
 
 def test_ovs_that_has_died_and_left_its_sockets(own_ovs: DummyOvs) -> None:
