@@ -58,9 +58,7 @@ def _serves(bridge: DummyBridge, mac: str) -> bool:
 def test_a_backend_that_dies_on_one_bridge_changes_nothing_on_the_other(
     on_bridge: Command, bridge: DummyBridge, second: DummyBridge, files: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    db = ("--db", bridge.ovs.db)
-    process = start("agent", *files, *db, "--allow-exec")
-    try:
+    with running("agent", *files, "--db", bridge.ovs.db, "--allow-exec"):
         eventually(lambda: _serves(second, "02:00:5e:10:00:05"), "both backends of web")
         eventually(lambda: len(bridge.ours()) == 8, "the flows of the other bridge")
         before = bridge.ours()
@@ -87,9 +85,6 @@ def test_a_backend_that_dies_on_one_bridge_changes_nothing_on_the_other(
         assert f"until `xenoovs resume --bridge ovsbr1 --db {bridge.ovs.db}`" in paused.out
         asked = on_bridge("apply", files[0], "--yes", "--rebalance")
         assert (asked.status, "An agent reconciles bridge ovsbr1" in asked.err) == (64, True)
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_a_mistake_in_one_file_and_a_bridge_that_is_missing_do_not_hold_up_the_other(
@@ -126,8 +121,7 @@ def test_an_agent_that_follows_a_renamed_bridge_locks_it(
     path.write_text(SMALL_CONFIG)
     other.write_text(SMALL_CONFIG.replace("ovsbr1, ingress: [p0], egress: p1", "ovsbr2, ingress: [q0], egress: q1"))
     locks = [bridge.ovs.directory / "xenoovs" / f"{name}.lock" for name in ("ovsbr1", "ovsbr2")]
-    process, beside = start("agent", path, *db), start("agent", other, *db)
-    try:
+    with running("agent", path, *db), running("agent", other, *db) as beside:
         eventually(lambda: bool(bridge.ours() and second.ours()), "the flows of both")
         path.write_text(other.read_text())
         refused = "another agent reconciles bridge ovsbr2 already"
@@ -141,7 +135,3 @@ def test_an_agent_that_follows_a_renamed_bridge_locks_it(
         other.write_text(other.read_text().replace("weight: 30", "weight: 60"))
         asked = on_bridge("apply", other, "--yes")
         assert (asked.status, "An agent reconciles bridge ovsbr2" in asked.err) == (64, True), asked.err
-    finally:
-        for each in (process, beside):
-            each.kill()
-            each.communicate()

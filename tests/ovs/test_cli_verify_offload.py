@@ -11,7 +11,7 @@ from typing import IO
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, Command, CommandLine, finish, start
+from tests.command_line import SMALL_CONFIG, Command, CommandLine, finish, running
 from tests.ovs.dummy import DummyBridge, DummyOvs, udp_packet
 from tests.probe_support import two_namespaces
 from xenoovs.evidence.collector import Collector
@@ -161,8 +161,7 @@ def test_a_watch_says_that_open_vswitch_is_gone_and_shows_the_new_one(
 
     with own_ovs.bridge():
         assert xenoovs("apply", small, "--yes", "--db", own_ovs.ovs.db).status == 0
-        watching = start("verify-offload", small, "--watch", "--db", own_ovs.ovs.db)
-        try:
+        with running("verify-offload", small, "--watch", "--db", own_ovs.ovs.db) as watching:
             wait(watching.stdout, "no conclusion: ")
             stop_process(own_ovs.ovs.pids()[0])
             wait(watching.stderr, "cannot check now; retrying: ")
@@ -171,6 +170,4 @@ def test_a_watch_says_that_open_vswitch_is_gone_and_shows_the_new_one(
                 wait(watching.stdout, "no conclusion: ")
             watching.send_signal(signal.SIGINT)
             said = finish(watching)
-        finally:
-            watching.kill()
     assert (said.status, "Traceback" in said.err) == (130, False)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
-
-import pytest
 
 from tests.command_line import finish, running
 from tests.compiled import compiled
@@ -35,18 +32,8 @@ _VIP, _OTHER = "2001:db8::80", "2001:db8::81"
 _MAC = Mac(int.from_bytes(VIP_MAC, "big"))
 _BALANCER = balancer(replace(service(claim(ip_address(_VIP))), vip_mac=_MAC))
 _WANTED = sorted(render_flow(flow) for flow in answer_flows(_BALANCER))
-_PASSED_ON = parse_flow("cookie=0x786f000000000001, priority=1,in_port=p0 actions=output:p1")
-
-
-@pytest.fixture
-def server(bridge: DummyBridge) -> Iterator[Server]:
-    """A controller to which the bridge is connected, and which answers for the VIP."""
-    with running_server(Record()) as running:
-        switch = Way(running).switch(bridge.ovs)
-        switch.apply(bridge.name, Bundle((FlowMod(Command.ADD, _PASSED_ON),)))
-        running.expect(bridge.name).proxy.follow(_BALANCER)
-        eventually(lambda: _flows(bridge) == _WANTED, "the flows that bring solicitations")
-        yield running
+_PASS_ON = parse_flow("cookie=0x786f000000000001, priority=1,in_port=p0 actions=output:p1")
+_PASSED_ON = Bundle((FlowMod(Command.ADD, _PASS_ON),))
 
 
 def _flows(bridge: DummyBridge) -> list[str]:
@@ -59,53 +46,45 @@ def _receive(bridge: DummyBridge, *frames: bytes) -> None:
     bridge.receive("p0", [(frame.hex(),) for frame in frames])
 
 
-def test_a_solicitation_is_answered_and_others_are_passed_on_and_all_without_a_controller(
-    server: Server, bridge: DummyBridge
+def test_the_master_of_the_moment_answers_once_and_others_and_all_without_a_controller_are_passed_on(
+    bridge: DummyBridge,
 ) -> None:
-    frames = [solicitation(target=IPv6Address(_OTHER).packed), solicitation(kind=136)]
-    _receive(bridge, solicitation(), *frames)
-    eventually(lambda: len(bridge.sent("p0")) == 1, "an answer")
-    (answer,) = bridge.sent("p0")
-    assert answer[:12] == HOST_MAC + VIP_MAC
-    assert answer[62:78] == IPv6Address(_VIP).packed
-    eventually(lambda: bridge.sent("p1") == frames, "both others are passed on")
-    assert server.expect(bridge.name).proxy.answered == 1
-    server.close()
-    eventually(lambda: _flows(bridge) == [], "the flows are gone with the controller")
-    _receive(bridge, solicitation())
-    eventually(lambda: bridge.sent("p1") == [*frames, solicitation()], "it is passed on")
-
-
-def test_a_solicitation_is_answered_in_its_own_vlan(server: Server, bridge: DummyBridge) -> None:
-    tagged = balancer(replace(service(replace(claim(ip_address(_VIP)), vlan=100)), vip_mac=_MAC))
-    server.expect(bridge.name).proxy.follow(tagged)
-    wanted = sorted(render_flow(flow) for flow in answer_flows(tagged))
-    eventually(lambda: _flows(bridge) == wanted, "the flows of the VLAN")
-    mine, other = (solicitation(tags=bytes.fromhex(tag)) for tag in ("81006064", "810000c8"))
-    _receive(bridge, other, mine, solicitation())
-    eventually(lambda: len(bridge.sent("p0")) == 1, "an answer")
-    assert bridge.sent("p0")[0][:16] == HOST_MAC + VIP_MAC + bytes.fromhex("81006064")
-    eventually(lambda: bridge.sent("p1") == [other, solicitation()], "the others are passed on")
-
-
-def test_the_next_master_answers(bridge: DummyBridge) -> None:
-    """Each question is answered once, by the master of the moment."""
+    others = [solicitation(target=IPv6Address(_OTHER).packed), solicitation(kind=136)]
     with running_server(Record(), is_redundant=True) as heir, running_server(Record(), is_redundant=True) as first:
-        heir.expect(bridge.name)
-        first.expect(bridge.name)
-        connect(bridge.ovs, bridge.name, first)
+        Way(first).switch(bridge.ovs).apply(bridge.name, _PASSED_ON)
         _follow_as_master(first, bridge)
-        connect(bridge.ovs, bridge.name, heir)
         place = heir.expect(bridge.name).expected
+        connect(bridge.ovs, bridge.name, heir)
         eventually(lambda: place.connection is not None and place.connection.is_standby, "the second stands by")
         heir.expect(bridge.name).proxy.follow(_BALANCER)
-        _receive(bridge, solicitation())
+        _receive(bridge, solicitation(), *others)
         eventually(lambda: len(bridge.sent("p0")) == 1, "the first answers")
+        (answer,) = bridge.sent("p0")
+        assert (answer[:12], answer[62:78]) == (HOST_MAC + VIP_MAC, IPv6Address(_VIP).packed)
+        eventually(lambda: bridge.sent("p1") == others, "both others are passed on")
         first.close()
         _follow_as_master(heir, bridge)
         _receive(bridge, solicitation())
-        eventually(lambda: len(bridge.sent("p0")) == 2, "the second answers")
+        eventually(lambda: bridge.sent("p0") == [answer, answer], "the second answers")
         assert (first.expect(bridge.name).proxy.answered, heir.expect(bridge.name).proxy.answered) == (1, 1)
+        heir.close()
+        eventually(lambda: _flows(bridge) == [], "the flows are gone with the controllers")
+        _receive(bridge, solicitation())
+        eventually(lambda: bridge.sent("p1") == [*others, solicitation()], "it is passed on")
+
+
+def test_a_solicitation_is_answered_in_its_own_vlan(bridge: DummyBridge) -> None:
+    tagged = balancer(replace(service(replace(claim(ip_address(_VIP)), vlan=100)), vip_mac=_MAC))
+    wanted = sorted(render_flow(flow) for flow in answer_flows(tagged))
+    mine, other = (solicitation(tags=bytes.fromhex(tag)) for tag in ("81006064", "810000c8"))
+    with running_server(Record()) as server:
+        Way(server).switch(bridge.ovs).apply(bridge.name, _PASSED_ON)
+        server.expect(bridge.name).proxy.follow(tagged)
+        eventually(lambda: _flows(bridge) == wanted, "the flows of the VLAN")
+        _receive(bridge, other, mine, solicitation())
+        eventually(lambda: len(bridge.sent("p0")) == 1, "an answer")
+        assert bridge.sent("p0")[0][:16] == HOST_MAC + VIP_MAC + bytes.fromhex("81006064")
+        eventually(lambda: bridge.sent("p1") == [other, solicitation()], "the others are passed on")
 
 
 def _follow_as_master(server: Server, bridge: DummyBridge) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine
+from tests.command_line import Command, CommandLine
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.lab_support import load_text
 from xenoovs.compile.plan import bundle_of, plan
@@ -117,14 +117,13 @@ def test_a_group_that_sets_l4_ports_is_of_one_protocol(bridge: DummyBridge) -> N
 
 
 def test_bug_a_deleted_port_was_an_external_change_and_took_blocks_from_who_serves(
-    bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path
+    bridge: DummyBridge, on_bridge: Command, config: Path
 ) -> None:
-    config, desired = tmp_path / "my.yaml", DesiredState(load_text(CONFIG))
-    config.write_text(CONFIG)
+    desired = DesiredState(load_text(CONFIG))
     engine = Engine(ManagementSwitch(find_endpoint(db=bridge.ovs.db, env={})))
     engine.round(desired, now_s=0.0)
     bridge.ovs.vsctl("del-port", bridge.name, "p2")
-    said = xenoovs("status", str(config), "--db", bridge.ovs.db, "--interval", "0").out
+    said = on_bridge("status", config, "--interval", "0").out
     assert [line.split()[4] for line in said.splitlines() if line.startswith("dns  ")] == ["1", "0"]
     assert "dns: 1 block of two: the switch sends to one, as p2 is dead" in said
     done = engine.round(desired, now_s=1.0)
@@ -133,29 +132,23 @@ def test_bug_a_deleted_port_was_an_external_change_and_took_blocks_from_who_serv
     assert engine.round(desired, now_s=2.0).foreign
 
 
-def test_plan_counts_groups_and_a_rollback_restores_them(
-    bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path
-) -> None:
-    config, where = tmp_path / "my.yaml", ("--db", bridge.ovs.db)
-    config.write_text(CONFIG)
-    assert "Groups: 0 before, 2 after (2 to add, 0 to remove)" in xenoovs("plan", str(config), *where).out
-    assert "Groups: 0 before, 2 after (2 to add, 0 to remove)" in xenoovs("apply", str(config), *where, "--yes").out
+def test_plan_counts_groups_and_a_rollback_restores_them(bridge: DummyBridge, on_bridge: Command, config: Path) -> None:
+    assert "Groups: 0 before, 2 after (2 to add, 0 to remove)" in on_bridge("plan", config).out
+    assert "Groups: 0 before, 2 after (2 to add, 0 to remove)" in on_bridge("apply", config, "--yes").out
     config.write_text(CONFIG.replace("egress: p2", "egress: p3"))
-    summary = json.loads(xenoovs("plan", str(config), *where, "-o", "json").out)["summary"]
+    summary = json.loads(on_bridge("plan", config, "-o", "json").out)["summary"]
     assert summary["groups"] == {"before": 2, "after": 2, "add": 2, "remove": 2}
     assert len(_groups(bridge)) == 2
     config.write_text(CONFIG.replace(", failover: in_switch", ""))
     groups = {*_groups(bridge)}
-    assert "Groups: 2 before, 0 after (0 to add, 2 to remove)" in xenoovs("apply", str(config), *where, "--yes").out
+    assert "Groups: 2 before, 0 after (0 to add, 2 to remove)" in on_bridge("apply", config, "--yes").out
     assert (_groups(bridge), len(groups)) == ([], 2)
-    assert xenoovs("apply", "--rollback", *where, "--yes").status == 0
+    assert on_bridge("apply", "--rollback", "--yes").status == 0
     assert {*_groups(bridge)} == groups
 
 
-def test_ovs_ofctl_takes_what_validate_prints(bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path) -> None:
-    config = tmp_path / "my.yaml"
-    config.write_text(CONFIG)
-    text = xenoovs("validate", str(config), "--flows").out
+def test_ovs_ofctl_takes_what_validate_prints(bridge: DummyBridge, xenoovs: CommandLine, config: Path) -> None:
+    text = xenoovs("validate", config, "--flows").out
     bridge.ofctl("bundle", "-", stdin=text)
     switch = ManagementSwitch(find_endpoint(db=bridge.ovs.db, env={}))
     assert _flows(switch.dump_flows(bridge.name)) == set(compile_config(load_text(CONFIG)).flows)

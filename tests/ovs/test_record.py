@@ -6,17 +6,15 @@ import gzip
 import json
 import os
 import re
-import signal
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, Command, CommandLine, CommandResult, finish, start
+from tests.command_line import SMALL_CONFIG, Command, CommandLine, CommandResult
 from tests.fleet_support import EMPTY, given, settled
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.test_cli_verify_offload import CLIENTS
-from tests.patience import eventually
 from xenoovs.agent.fleet_config import FleetCache
 from xenoovs.terminal.agent_client import find_places
 
@@ -171,15 +169,6 @@ def test_what_cannot_be_written_is_refused_before_a_minute_of_questions(on_bridg
         said = on_bridge("record", file, "--for", "5m")
         assert (said.status, str(file) in said.err) == (status, True)
     assert pipe.is_fifo()
-
-
-def test_ctrl_c_leaves_no_file(bridge: DummyBridge, tmp_path: Path) -> None:
-    recording = start("record", tmp_path / "host.record", "--db", bridge.ovs.db, "--for", "5m")
-    children = Path(f"/proc/{recording.pid}/task/{recording.pid}/children")
-    eventually(lambda: bool(children.read_text()), "a program that answers")
-    recording.send_signal(signal.SIGINT)
-    assert finish(recording).status == 130
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_command_of_the_plugin_of_sos_writes_a_record(

@@ -140,13 +140,19 @@ def has_flows(bridge: DummyBridge) -> bool:
     return any("mod_dl_dst" in flow or "set_field" in flow for flow in bridge.dump_flows())
 
 
-@pytest.mark.parametrize("apps", [(_OURS, _OTHER), (_OTHER, _OURS)], ids=["ours first", "ours last"])
+@pytest.mark.parametrize(
+    ("apps", "is_tls"), [((_OURS, _OTHER), False), ((_OTHER, _OURS), True)], ids=["ours first, tcp", "ours last, tls"]
+)
 def test_bug_another_application_got_no_events_and_its_bridge_was_refused(
-    several: tuple[DummyBridge, DummyBridge], tmp_path: Path, apps: tuple[str, ...]
+    several: tuple[DummyBridge, DummyBridge], tmp_path: Path, *, apps: tuple[str, ...], is_tls: bool
 ) -> None:
+    """Bridges of both kinds connect at once, and again."""
     ours, theirs = several
+    authority = trustme.CA()
+    tls, switch = (certificates(authority, tmp_path, name) for name in ("controller", "switch"))
+    give_to_switch(ours.ovs, switch)
     number = datapath_of(theirs)
-    with launched(several, tmp_path, apps) as launcher:
+    with launched(several, tmp_path, apps, tls=tls if is_tls else None) as launcher:
         eventually(lambda: has_flows(ours), "our flows")
         eventually(lambda: [number, "main"] in launcher.about("state"), "the other bridge at the other application")
         assert launcher.about("features") == [[number]]
@@ -156,15 +162,33 @@ def test_bug_another_application_got_no_events_and_its_bridge_was_refused(
         theirs.ovs.appctl("netdev-dummy/set-admin-state", "o1", "down")
         eventually(lambda: [number, "o1"] in launcher.about("port"), "its port")
         theirs.ovs.appctl("netdev-dummy/set-admin-state", "o1", "up")
+        for times in range(1, 4):
+            eventually(partial(is_times, launcher, "enter", datapath_of(ours), times), "our bridge")
+            eventually(partial(is_times, launcher, "features", number, times), "the other bridge")
+            eventually(lambda: has_flows(ours), "our flows")
+            ours.ovs.vsctl("del-controller", ours.name, "--", "del-controller", theirs.name)
+            eventually(partial(is_times, launcher, "leave", datapath_of(ours), times), "the end of ours")
+            connect(several, launcher.target)
+        eventually(partial(is_times, launcher, "features", number, 4), "the other bridge")
+        theirs.send("o0", [udp_packet("192.0.2.13")])
+        eventually(lambda: [number, 1, 13] in launcher.about("packet"), "a packet")
         # Nothing that it saw is of our bridge.
         assert {line[0] for line in launcher.about("state")} <= {number, None}
+        assert not launcher.logged("bridge refused")
+
+
+def is_times(launcher: Launcher, word: str, number: int, times: int) -> bool:
+    return launcher.about(word).count([number]) == times
 
 
 def test_others_observe_ours_and_ask_it_beside_200_changes(
     several: tuple[DummyBridge, DummyBridge], tmp_path: Path
 ) -> None:
-    ours, theirs = several
-    with launched(several, tmp_path, XENOOVS_API="127.0.0.1:0") as launcher:
+    """Also by the control API, where the framework has none."""
+    (ours, theirs), token = several, tmp_path / "token"
+    token.write_text("0123456789abcdef")
+    token.chmod(0o600)
+    with launched(several, tmp_path, XENOOVS_API="127.0.0.1:0", XENOOVS_TOKEN_FILE=str(token)) as launcher:
         eventually(lambda: [datapath_of(theirs), "main"] in launcher.about("state"), "the other bridge")
         eventually(lambda: ["ovsbr1", "dns", "new"] in launcher.about("service"), "our service")
         eventually(lambda: launcher.about("sample")[:1] == [["ovsbr1"]], "a sample of hardware offload")
@@ -193,6 +217,15 @@ def test_others_observe_ours_and_ask_it_beside_200_changes(
         assert launcher.about("ports") == [[["p0", "p1", "p2"]]]
         assert launcher.about("sent") == [[False]]
         assert launcher.logged("a message of another application is refused: xenoovs controls the bridge bridge=ovsbr1")
+        (line,) = launcher.logged("listening at=http://")
+        where = line.partition("at=http://")[2].strip()
+        assert ask(where, "GET", "/v1/status", "wrong")[0] == 401
+        body = {"service": "dns", "backend": "fips3"}
+        assert ask(where, "POST", "/v1/drain", token.read_text(), body)[0] == 200
+        drained = ["ovsbr1", "dns", "fips3", "drained by an operator", 1]
+        eventually(lambda: launcher.about("backend")[200:] == [drained], "the other application learns of it")
+        said = finish(start("status", "--db", ours.ovs.db))
+        assert (said.status, "drained" in said.out) == (0, True), said.err
         launcher.process.send_signal(signal.SIGKILL)
         launcher.process.wait(PATIENCE_S)
         assert has_flows(ours)
@@ -228,52 +261,6 @@ def test_bug_an_exception_of_ours_looked_as_if_the_switch_had_closed_the_connect
             theirs.send("o0", [udp_packet("192.0.2.9")])
             eventually(lambda: launcher.about("packet") == [[number, 1, 9]], "its packet")
             assert [number, "dead"] not in launcher.about("state")
-
-
-@pytest.mark.parametrize("is_tls", [False, True], ids=["tcp", "tls"])
-def test_bridges_of_both_kinds_connect_at_once_and_again(
-    several: tuple[DummyBridge, DummyBridge], tmp_path: Path, *, is_tls: bool
-) -> None:
-    ours, theirs = several
-    authority = trustme.CA()
-    tls, switch = (certificates(authority, tmp_path, name) for name in ("controller", "switch"))
-    give_to_switch(ours.ovs, switch)
-    number = datapath_of(theirs)
-    with launched(several, tmp_path, tls=tls if is_tls else None) as launcher:
-        for times in range(1, 4):
-            eventually(partial(is_times, launcher, "enter", datapath_of(ours), times), "our bridge")
-            eventually(partial(is_times, launcher, "features", number, times), "the other bridge")
-            eventually(lambda: has_flows(ours), "our flows")
-            ours.ovs.vsctl("del-controller", ours.name, "--", "del-controller", theirs.name)
-            eventually(partial(is_times, launcher, "leave", datapath_of(ours), times), "the end of ours")
-            connect(several, launcher.target)
-        eventually(partial(is_times, launcher, "features", number, 4), "the other bridge")
-        theirs.send("o0", [udp_packet("192.0.2.13")])
-        eventually(lambda: [number, 1, 13] in launcher.about("packet"), "a packet")
-        assert not launcher.logged("bridge refused")
-
-
-def is_times(launcher: Launcher, word: str, number: int, times: int) -> bool:
-    return launcher.about(word).count([number]) == times
-
-
-def test_the_control_api_where_the_framework_has_none(several: tuple[DummyBridge, DummyBridge], tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("0123456789abcdef")
-    token.chmod(0o600)
-    with launched(several, tmp_path, XENOOVS_API="127.0.0.1:0", XENOOVS_TOKEN_FILE=str(token)) as launcher:
-        eventually(lambda: ["ovsbr1", "dns", "new"] in launcher.about("service"), "our service")
-        (line,) = launcher.logged("listening at=http://")
-        where = line.partition("at=http://")[2].strip()
-        assert ask(where, "GET", "/v1/status", "wrong")[0] == 401
-        status, found = ask(where, "GET", "/v1/status", token.read_text())
-        assert (status, found["snapshot"]["bridge"]) == (200, "ovsbr1")
-        body = {"service": "dns", "backend": "fips2"}
-        assert ask(where, "POST", "/v1/drain", token.read_text(), body)[0] == 200
-        reason = ["ovsbr1", "dns", "fips2", "drained by an operator", 1]
-        eventually(lambda: launcher.about("backend") == [reason], "the other application learns of it")
-        said = finish(start("status", "--db", several[0].ovs.db))
-        assert (said.status, "drained" in said.out) == (0, True), said.err
 
 
 def ask(where: str, method: str, path: str, token: str = "", body: object = None) -> tuple[int, Any]:

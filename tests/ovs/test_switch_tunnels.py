@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import shlex
-import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import Command, CommandLine, finish, start
+from tests.command_line import Command, CommandLine, running
 from tests.ovs.dummy import DummyBridge, lead_to_remotes, running_dummy_ovs, udp_packet
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.agent.bridge_watch import follow_bridge
@@ -246,8 +245,7 @@ def test_open_connections_stay_with_their_backend_in_a_drain(
 
     assert remote(tcp(EVEN, 1000, "ack")) == REMOTE["b1"]
     file.write_text(file.read_text().replace("192.168.77.11, weight: 50", "192.168.77.11, weight: 0"))
-    waiting = start("apply", file, "--db", near.db, "-y")
-    try:
+    with running("apply", file, "--db", near.db, "-y"):
         eventually(lambda: _has_settled(near), "new connections that go to b2")
         near.bridge.ovs.appctl("revalidator/wait")
         assert remote(tcp(EVEN, 1000, "ack")) == REMOTE["b1"]
@@ -255,9 +253,6 @@ def test_open_connections_stay_with_their_backend_in_a_drain(
         near.bridge.ovs.appctl("revalidator/wait")
         assert remote(tcp(EVEN, 1001, "ack")) == REMOTE["b2"]
         assert remote(tcp(EVEN, 1000, "ack")) == REMOTE["b1"]
-    finally:
-        waiting.send_signal(signal.SIGINT)
-        finish(waiting)
 
 
 _DIRECT = '      - {name: b9, mac: "02:00:00:00:0d:09", weight: 50}\n'
@@ -278,14 +273,10 @@ def test_answers_of_open_connections_pass_while_their_backend_leaves_the_config(
     lines = file.read_text().splitlines(keepends=True)
     gone = ("name: b1", *(("return:", "tunnels:", "name: tun0") if is_last else ()))
     file.write_text("".join(line for line in lines if not any(word in line for word in gone)))
-    waiting = start("apply", file, "--db", near.db, "-y")
-    try:
+    with running("apply", file, "--db", near.db, "-y"):
         eventually(lambda: any("+syn" in flow for flow in near.bridge.dump_flows()), "blocks that drain")
         near.take(far.uplink.sent("u0"))
         eventually(lambda: bool(near.bridge.sent("p0")), "an answer for the client")
-    finally:
-        waiting.send_signal(signal.SIGINT)
-        finish(waiting)
     assert on_near("apply", file, "-y", "--no-drain").status == 0
     assert not any("tun_src=192.168.77.11" in flow for flow in near.bridge.dump_flows())
 
@@ -310,12 +301,11 @@ def test_bug_an_agent_sent_to_another_remote_until_its_next_comparison(
     """It did not see a change of options; here no comparison comes by itself."""
     file = written(tmp_path)
     install(on_near, near, file)
-    process = start("agent", file, "--db", near.db, "--resync", "1h")
 
     def serves() -> bool:
         return any("load:0x1389->NXM_NX_TUN_ID[]" in flow for flow in near.bridge.dump_flows())
 
-    try:
+    with running("agent", file, "--db", near.db, "--resync", "1h"):
         eventually(serves, "flows of the tunnel")
         for option, value in (("key", "7"), ("out_key", "7"), ("remote_ip", "192.168.77.99")):
             near.bridge.ovs.vsctl("set", "interface", "tun0", f"options:{option}={value}")
@@ -323,9 +313,6 @@ def test_bug_an_agent_sent_to_another_remote_until_its_next_comparison(
             near.bridge.ovs.vsctl("remove", "interface", "tun0", "options", "out_key")
             near.bridge.ovs.vsctl("set", "interface", "tun0", "options:key=flow", "options:remote_ip=flow")
             eventually(serves, "the flows again")
-    finally:
-        process.terminate()
-        finish(process)
 
 
 def test_bug_a_port_that_changed_while_the_agent_started_was_noticed_at_the_next_comparison(

@@ -46,6 +46,14 @@ def _answer(why: Command, *options: str) -> dict[str, Any]:
     return document
 
 
+def _typed(command: str) -> str:
+    """What a command prints that is copied to a shell which knows nothing of this Open vSwitch."""
+    env = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(["sh", "-c", command], env=env, check=True, capture_output=True, text=True)
+    assert done.stderr == ""
+    return done.stdout
+
+
 def test_before_traffic_nothing_is_seen(why: Command) -> None:
     said = why()
     assert (said.status, said.err) == (3, "")
@@ -85,8 +93,7 @@ def test_a_command_that_mends_reaches_this_open_vswitch_from_any_shell(
     _send(bridge)
     row = json.loads(on_bridge("doctor", config, "-o", "json").out)["checks"]
     (fix,) = [check["fix"] for check in row if check["check"] == "hw-offload"]
-    done = subprocess.run(["sh", "-c", fix], env={"PATH": os.environ["PATH"]}, check=True, capture_output=True)
-    assert done.stderr == b""
+    _typed(fix)
     value = bridge.ovs.vsctl("get", "Open_vSwitch", ".", "other_config:hw-offload")
     assert value.strip() == '"true"'
 
@@ -140,18 +147,13 @@ def test_a_foreign_flow_is_named_and_the_commands_for_it_work(why: Command, brid
         assert rows
         return [reason for row in rows for reason in row["reasons"] if reason["cause"] == "unwildcarded"]
 
-    def typed(command: str) -> str:
-        """What a command prints that is copied to a shell which knows nothing of this Open vSwitch."""
-        env = {"PATH": os.environ["PATH"]}
-        return subprocess.run(["sh", "-c", command], env=env, check=True, capture_output=True).stdout.decode()
-
     reason, *_ = reasons()
     assert "nw_tos 0xfc" in reason["text"]
     assert reason["evidence"][0].startswith("foreign flow on ovsbr1: priority=3000,udp,")
     look, _owner, delete, again = reason["fix"]
-    assert "nw_tos=32" in typed(look)
-    typed(delete)
-    assert "nw_tos=32" not in typed(look)
-    typed(again)
+    assert "nw_tos=32" in _typed(look)
+    _typed(delete)
+    assert "nw_tos=32" not in _typed(look)
+    _typed(again)
     bridge.ovs.appctl("revalidator/wait")
     assert reasons() == []
