@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -261,7 +262,11 @@ def test_megaflows_of_br_int_have_the_names_that_ovn_gives(ovn: Ovn, xenoovs: Co
     assert out == back == {"type": "geneve", "remote": "192.0.2.2", "local": "192.0.2.1", "key": out["key"]}
 
 
-def test_a_southbound_database_that_does_not_answer_is_a_remark(ovn: Ovn) -> None:
+def test_logical_flows_come_from_the_southbound_database_and_its_silence_is_a_remark(ovn: Ovn) -> None:
+    cookies = re.findall(r"cookie=(0x[0-9a-f]+)", " ".join(ovn.chassis[0].flows()))
+    logical = read_logical_flows(f"unix:{ovn.directory}/sb.sock", [int(cookie, 16) for cookie in cookies])
+    assert isinstance(logical, dict)
+    assert {flow.datapath for flow in logical.values()} == {"sw0"}
     listener = socket.create_server(("127.0.0.1", 0))
     with listener:
         said = read_logical_flows(f"tcp:127.0.0.1:{listener.getsockname()[1]}", [1], timeout_s=1)
