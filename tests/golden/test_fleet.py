@@ -81,8 +81,8 @@ def documents() -> str:
     return json.dumps({name: table.documents(SNAPSHOT) for name, table in DOCUMENTS.items()}, indent=1) + "\n"
 
 
-def status_of_200(capsys: pytest.CaptureFixture[str]) -> str:
-    """`fleet status` on a terminal of 80 columns, of a fleet with DPUs in all states."""
+def test_a_fleet_of_200_fits_a_screen(capsys: pytest.CaptureFixture[str], *, update_golden: bool) -> None:
+    """On a terminal of 80 columns, with DPUs in all states."""
     wrong = {5 * number: state for number, state in enumerate(DpuState, start=1)}
     wrong |= dict.fromkeys(range(90, 97), DpuState.BEHIND)
     error = "the bridge ovsbr1 has no port p9, behind which web2 is; add it, or map the name by `fleet_ports`"
@@ -104,11 +104,7 @@ def status_of_200(capsys: pytest.CaptureFixture[str]) -> str:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(output, "terminal_width", lambda: 80)
         status._show(SNAPSHOT.view, snapshot, None, {}, source="")
-    return click.unstyle(capsys.readouterr().out)
-
-
-def test_a_fleet_of_200_fits_a_screen(capsys: pytest.CaptureFixture[str], *, update_golden: bool) -> None:
-    text = status_of_200(capsys)
+    text = click.unstyle(capsys.readouterr().out)
     compare(HERE / "status-200.txt", text, update=update_golden)
     lines = text.splitlines()
     # One is for the next prompt.

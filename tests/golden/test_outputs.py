@@ -117,6 +117,8 @@ def test_an_agent(recording: Recording, monkeypatch: pytest.MonkeyPatch, *, upda
             recording.add("api", f"GET /v1/{name}", indented(fetched(f"/v1/{name}")))
         recording.add("api", "GET /ready", indented(fetched("/ready")))
         recording.add("metrics", "GET /metrics", without_times(fetched("/metrics")))
+        once, status = (printed([*words, *AGENT, "-o", "json"]) for words in (("top", "--once"), ("status",)))
+        assert once == status
     recording.compare("agent", update=update_golden)
 
 

@@ -26,7 +26,6 @@ from tests.unix_http import answering
 from xenoovs.show.codec import to_json
 
 _MAIN = (sys.executable, "-c", "from xenoovs.cli.main import main; main()", "top", "--interval")
-_PROGRAM = (sys.executable, "-c", "from xenoovs.cli.main import main; main()")
 
 
 class Stub:
@@ -177,12 +176,3 @@ def test_on_a_terminal_that_cannot_move_the_cursor_one_frame_is_printed(control:
         window.wait_for("web  192.0.2.80  75% in hardware  14 megaflows, 16 predicted")
         assert process.wait(PATIENCE_S) == 0
         assert "\x1b[?1049h" not in window.seen
-
-
-def test_one_document_is_that_of_status(control: Path) -> None:
-    documents = []
-    for command in (("top", "--once"), ("status",)):
-        argv = (*_PROGRAM, *command, "--control", str(control), "-o", "json")
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
-        documents.append(json.loads(done.stdout))
-    assert documents[0] == documents[1]

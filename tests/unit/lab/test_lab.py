@@ -7,12 +7,15 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.judged import assert_recorded
 from tests.patience import eventually
 from tests.switch_tunnels import GENEVE, behind_tunnels
 from xenoovs.errors import LabError
@@ -29,35 +32,30 @@ from xenoovs.model.tunnel import Ipsec, TunnelPorts, TunnelType
 GOOD = Host(is_root=True, missing=(), has_tun=True, has_ipv6=True)
 
 
-@pytest.mark.parametrize(
-    ("host", "message"),
-    [
-        (replace(GOOD, is_root=False), "run the same command with `sudo`"),
-        (
-            replace(GOOD, missing=("ip", "ovs-vswitchd")),
-            "ip, ovs-vswitchd not found; on Debian: `apt-get install iproute2 openvswitch-switch`",
-        ),
-        (replace(GOOD, has_tun=False), "modprobe tun"),
-        (replace(GOOD, has_ipv6=False), "ipv6.disable=1"),
-    ],
-)
-def test_what_is_missing_is_reported_with_its_remedy(host: Host, message: str) -> None:
-    check_host(GOOD, needs_ipv6=True)
-    check_host(replace(GOOD, has_ipv6=False), needs_ipv6=False)
-    with pytest.raises(LabError) as raised:
-        check_host(host, needs_ipv6=True)
-    assert message in str(raised.value)
+MISSING = {
+    "root": replace(GOOD, is_root=False),
+    "programs": replace(GOOD, missing=("ip", "ovs-vswitchd")),
+    "tun": replace(GOOD, has_tun=False),
+    "IPv6": replace(GOOD, has_ipv6=False),
+}
+NAMES = ("", "A", "a_b", "-a", "a-", "a/b", "a b", "ä", "..", "../a", "a\n", "a" * 17)
 
 
-@pytest.mark.parametrize("name", ["", "A", "a_b", "-a", "a-", "a/b", "a b", "ä", "..", "../a", "a\n"])
-def test_unusable_names_are_quoted_in_the_error(name: str) -> None:
+def test_what_is_missing_and_unusable_names_are_reported_with_the_remedy(*, update_golden: bool) -> None:
     for good in ("a", "7", "demo-2", "a" * 16):
         check_name(good)
-    with pytest.raises(LabError) as raised:
-        directory_of(name, Path("/run/given"))
-    assert repr(name) in str(raised.value)
-    with pytest.raises(LabError, match="has 17 characters, at most 16 are possible: it becomes part of socket paths"):
-        check_name("a" * 17)
+    check_host(GOOD, needs_ipv6=True)
+    check_host(MISSING["IPv6"], needs_ipv6=False)
+    calls: dict[str, Callable[[], object]] = {
+        **{name: partial(check_host, lacking, needs_ipv6=True) for name, lacking in MISSING.items()},
+        **{repr(name): partial(directory_of, name, Path("/run/given")) for name in NAMES},
+    }
+    said = dict[str, str]()
+    for title, checks in calls.items():
+        with pytest.raises(LabError) as raised:
+            checks()
+        said[title] = str(raised.value)
+    assert_recorded("lab/errors.txt", said, update=update_golden)
 
 
 def test_namespaces_of_labs_with_similar_names_are_distinguished() -> None:

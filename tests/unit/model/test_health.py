@@ -26,35 +26,30 @@ def health(service: str = "", *, file: str = "") -> Health | None:
     return parse_config(CONFIG.format(service=service, file=file), file="c.yaml").services[0].health
 
 
-@pytest.mark.parametrize(
-    ("service", "file", "expected"),
-    [
-        ("{probe: tcp}", "{}", Health(ProbeKind.TCP, 8080)),
-        ("{probe: exec, command: [/bin/a]}", "{}", Health(ProbeKind.EXEC, 8080, command=("/bin/a",))),
-        ("{probe: icmp, port: 7}", "{}", Health(ProbeKind.ICMP)),
-        (
-            "{probe: icmp, interval: 8s}",
-            "{}",
-            Health(ProbeKind.ICMP, interval_ms=8000, fast_interval_ms=2000, timeout_ms=4000),
-        ),
-        (
-            "{port: 23, rise: 1}",
-            "{probe: tcp, port: 22, rise: 7, on_all_down: drop}",
-            Health(ProbeKind.TCP, 23, rise=1, on_all_down=AllDown.DROP),
-        ),
-        ("{probe: none}", "{probe: tcp}", None),
-        ("{}", "{}", None),
-    ],
-    ids=[
-        "the first port of the service",
-        "the first port for a program too",
-        "no port for a probe without ports",
-        "fast interval and timeout follow the interval",
-        "a service overrides the file key by key",
-        "a service without the check of the file",
-        "no check",
-    ],
-)
+DEFAULTS: dict[str, tuple[str, str, Health | None]] = {
+    "the first port of the service": ("{probe: tcp}", "{}", Health(ProbeKind.TCP, 8080)),
+    "the first port for a program too": (
+        "{probe: exec, command: [/bin/a]}",
+        "{}",
+        Health(ProbeKind.EXEC, 8080, command=("/bin/a",)),
+    ),
+    "no port for a probe without ports": ("{probe: icmp, port: 7}", "{}", Health(ProbeKind.ICMP)),
+    "fast interval and timeout follow the interval": (
+        "{probe: icmp, interval: 8s}",
+        "{}",
+        Health(ProbeKind.ICMP, interval_ms=8000, fast_interval_ms=2000, timeout_ms=4000),
+    ),
+    "a service overrides the file key by key": (
+        "{port: 23, rise: 1}",
+        "{probe: tcp, port: 22, rise: 7, on_all_down: drop}",
+        Health(ProbeKind.TCP, 23, rise=1, on_all_down=AllDown.DROP),
+    ),
+    "a service without the check of the file": ("{probe: none}", "{probe: tcp}", None),
+    "no check": ("{}", "{}", None),
+}
+
+
+@pytest.mark.parametrize(("service", "file", "expected"), DEFAULTS.values(), ids=DEFAULTS)
 def test_defaults(service: str, file: str, expected: Health | None) -> None:
     assert health(f"health: {service}", file=f"health: {file}") == expected
 

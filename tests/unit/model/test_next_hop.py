@@ -100,23 +100,26 @@ def test_a_remote_claims_the_packets_that_the_host_sends_it_and_overlaps_no_serv
     assert claim_text(claim) != claim_text(of_clients)
 
 
-_ALIAS = IPv4Address("192.168.201.1")
+ALIAS = IPv4Address("192.168.201.1")
+PATHS: dict[str, tuple[Paths, dict[str, NextHop]]] = {
+    "source ports leave by the uplink": (
+        Paths(PathSelector.SOURCE_PORT, 2, Discover.LIST, (50_001, 50_002)),
+        {"p1": SourcePort(50_001, "p0"), "p2": SourcePort(50_002, "p0")},
+    ),
+    "uplinks have the names of the ports": (
+        Paths(PathSelector.UPLINK, 2, uplinks=("p0", "p1")),
+        {"p0": Unchanged("p0"), "p1": Unchanged("p1")},
+    ),
+    "the address and its aliases": (
+        Paths(PathSelector.ADDRESS),
+        {"p1": ToAddress(REMOTE.address, "p0"), "p2": ToAddress(ALIAS, "p0")},
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("paths", "hops"),
-    [
-        (
-            Paths(PathSelector.SOURCE_PORT, 2, Discover.LIST, (50_001, 50_002)),
-            {"p1": SourcePort(50_001, "p0"), "p2": SourcePort(50_002, "p0")},
-        ),
-        (Paths(PathSelector.UPLINK, 2, uplinks=("p0", "p1")), {"p0": Unchanged("p0"), "p1": Unchanged("p1")}),
-        (Paths(PathSelector.ADDRESS), {"p1": ToAddress(REMOTE.address, "p0"), "p2": ToAddress(_ALIAS, "p0")}),
-    ],
-    ids=["source ports leave by the uplink", "uplinks have the names of the ports", "the address and its aliases"],
-)
+@pytest.mark.parametrize(("paths", "hops"), PATHS.values(), ids=PATHS)
 def test_paths_and_their_names(paths: Paths, hops: dict[str, NextHop]) -> None:
-    assert _hops(paths, replace(REMOTE, aliases=(_ALIAS,))) == hops
+    assert _hops(paths, replace(REMOTE, aliases=(ALIAS,))) == hops
 
 
 def test_paths_that_are_still_to_be_found_have_no_weight() -> None:
@@ -159,19 +162,16 @@ def test_ports_that_a_config_lists_replace_those_that_were_found() -> None:
 VIP, OTHER_VIP, VIP6 = IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2"), IPv6Address("2001:db8::1")
 
 
-@pytest.mark.parametrize(
-    ("ranges", "merged"),
-    [
+def test_merged_ports() -> None:
+    for ranges, merged in (
         ([], []),
         ([(53, 53), (53, 53)], [(53, 53)]),
         ([(8001, 8001), (8000, 8000)], [(8000, 8001)]),
         ([(1, 10), (3, 4), (20, 30)], [(1, 10), (20, 30)]),
         ([(1, 10), (5, 20), (22, 22)], [(1, 20), (22, 22)]),
         ([(0, 0), (65535, 65535)], [(0, 0), (65535, 65535)]),
-    ],
-)
-def test_merged_ports(ranges: list[tuple[int, int]], merged: list[tuple[int, int]]) -> None:
-    assert merge_ports(PortRange(*pair) for pair in ranges) == tuple(PortRange(*pair) for pair in merged)
+    ):
+        assert merge_ports(PortRange(*pair) for pair in ranges) == tuple(PortRange(*pair) for pair in merged)
 
 
 def test_the_partition_has_as_many_bits() -> None:

@@ -16,12 +16,12 @@ import tempfile
 import termios
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, eventually
 from xenoovs.errors import CommandMissing, CommandTimeout, LabError
 from xenoovs.lab.nic.call import guest_place, run_inside
 from xenoovs.lab.nic.machine import MACHINE_MARK, PORTS, VirtualMachine
@@ -41,39 +41,31 @@ signal.pause()
 """
 
 
-@contextmanager
-def serving_machine(directory: Path) -> Iterator[VirtualMachine]:
-    """Stand in for a virtual machine: a process that serves its sockets as the guest does, on this host."""
-    machine = VirtualMachine(directory)
-    listeners = [socket.socket(socket.AF_UNIX) for _ in range(PORTS)]
-    for port, listener in enumerate(listeners):
-        listener.bind(str(machine.socket(port)))
-        listener.listen()
-    numbers = tuple(listener.fileno() for listener in listeners)
-    environment = {**os.environ, MACHINE_MARK: str(directory)}
-    argv = [sys.executable, "-c", _SERVER, *map(str, numbers)]
-    process = subprocess.Popen(
-        argv, env=environment, pass_fds=numbers, start_new_session=True, stdin=subprocess.DEVNULL
-    )
-    (directory / "pid").write_text(f"{process.pid}\n")
-    for listener in listeners:
-        listener.close()
-    # A moment after exec(3) a process has its environment, by which the machine is known.
-    while machine.pid is None:
-        assert process.poll() is None
-        time.sleep(0.01)
-    try:
-        yield machine
-    finally:
-        os.killpg(process.pid, 9)
-        process.wait()
-
-
 @pytest.fixture
 def machine() -> Iterator[VirtualMachine]:
+    """Stand in for a virtual machine: a process that serves its sockets as the guest does, on this host."""
     # Not tmp_path: its name may be too long for a socket.
-    with tempfile.TemporaryDirectory() as directory, serving_machine(Path(directory)) as made:
-        yield made
+    with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
+        machine = VirtualMachine(Path(directory))
+        listeners = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(PORTS)]
+        for port, listener in enumerate(listeners):
+            listener.bind(str(machine.socket(port)))
+            listener.listen()
+        numbers = tuple(listener.fileno() for listener in listeners)
+        environment = {**os.environ, MACHINE_MARK: directory}
+        argv = [sys.executable, "-c", _SERVER, *map(str, numbers)]
+        process = subprocess.Popen(
+            argv, env=environment, pass_fds=numbers, start_new_session=True, stdin=subprocess.DEVNULL
+        )
+        stack.close()
+        (machine.directory / "pid").write_text(f"{process.pid}\n")
+        # A moment after exec(3) a process has its environment, by which the machine is known.
+        eventually(lambda: machine.pid is not None, "the environment of the process")
+        try:
+            yield machine
+        finally:
+            os.killpg(process.pid, 9)
+            process.wait()
 
 
 def test_output_errors_and_status_come_back_apart(machine: VirtualMachine) -> None:

@@ -92,35 +92,27 @@ def test_on_this_host_the_error_names_the_command_into_the_machine(labs: Path) -
         open_lab("one", directory=labs)
 
 
-@pytest.mark.parametrize(
-    ("ports", "message"),
-    [
+def test_ports_that_the_nic_cannot_have(labs: Path) -> None:
+    for ports, message in (
         (", ".join(f"p{i}" for i in range(2, 10)), "the emulated NIC has 8 ports, the config needs 10"),
         ("a-name-of-14-ch", "'a-name-of-14-ch' cannot be a port of the emulated NIC"),
-    ],
-)
-def test_ports_that_the_nic_cannot_have(labs: Path, ports: str, message: str) -> None:
-    with pytest.raises(LabError, match=message):
-        up.up("one", balancer(ports), guest="guest", directory=labs)
-    assert not labs.exists()
+    ):
+        with pytest.raises(LabError, match=message):
+            up.up("one", balancer(ports), guest="guest", directory=labs)
+        assert not labs.exists()
 
 
-@pytest.mark.parametrize(
-    ("missing", "message"),
-    [
-        (
-            ("make", "qemu-system-x86_64"),
-            "needs qemu-system-x86_64, make; on Debian: `apt-get install --no-install-recommends make qemu-system-x86`",
-        ),
+def test_all_missing_programs_are_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    debian = "on Debian: `apt-get install --no-install-recommends make qemu-system-x86`"
+    for missing, message in (
+        (("make", "qemu-system-x86_64"), f"needs qemu-system-x86_64, make; {debian}"),
         (("apt-get", "apt-cache"), "runs on a kernel from Debian's archive"),
-    ],
-)
-def test_all_missing_programs_are_reported_at_once(
-    missing: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("xenoovs.lab.nic.machine.shutil.which", lambda name: None if name in missing else name)
-    with pytest.raises(LabError, match=message):
-        machine.check_needs()
+    ):
+        monkeypatch.setattr(
+            "xenoovs.lab.nic.machine.shutil.which", lambda name, missing=missing: None if name in missing else name
+        )
+        with pytest.raises(LabError, match=message):
+            machine.check_needs()
 
 
 def test_two_at_once_download_one_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
