@@ -1,4 +1,4 @@
-"""The parts of an agent: none sets what another one has, and none grows for ever."""
+"""The parts of an agent: none sets what another one has."""
 
 from __future__ import annotations
 
@@ -7,13 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import xenoovs.agent
-from tests.fake_switch import FakeSwitch, fake_bridge
-from xenoovs.agent.report import Report
-from xenoovs.agent.state import RoundFacts
-from xenoovs.decision.decision import DesiredState
-from xenoovs.engine.engine import Engine
-from xenoovs.model.balancer import Balancer
-from xenoovs.model.load import parse_config
 
 ROOM = Path(xenoovs.agent.__file__).parent
 FILES = sorted(ROOM.rglob("*.py"))
@@ -53,26 +46,3 @@ def test_no_part_sets_an_attribute_of_another() -> None:
         if not named(node.value, "self", "cls") and node.attr in everywhere - own[path]
     ]
     assert found == []
-
-
-def config(**macs: str) -> Balancer:
-    """A service of each name, whose only backend has this MAC."""
-    head = "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1}\nservices:\n"
-    services = (
-        f"  - name: {name}\n    vip: 203.0.113.{number}\n    backends: [{{name: b, {where}, weight: 1}}]\n"
-        for number, (name, where) in enumerate(macs.items(), start=1)
-    )
-    return parse_config(head + "".join(services), file="c.yaml")
-
-
-def test_the_share_of_moved_clients_is_forgotten_with_its_service() -> None:
-    report, facts = Report(), RoundFacts()
-    engine = Engine(FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"])))
-    first, other = "mac: 02:00:5e:10:00:01", "mac: 02:00:5e:10:00:02"
-    rounds = ({"web": first, "dns": first}, {"web": other, "dns": other}, {"dns": other})
-    moved = []
-    for services in rounds:
-        change = engine.round(DesiredState(config(**services)), now_s=1.0)
-        facts = report.succeeded(facts, change, bridge="ovsbr1", config="c", now_s=1.0)
-        moved.append(facts.moved)
-    assert [each.keys() for each in moved[1:]] == [{"web", "dns"}, {"dns"}]

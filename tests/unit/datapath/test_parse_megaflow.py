@@ -1,14 +1,50 @@
-"""Lines of `dpctl/dump-flows`: what is read, what is skipped, and the position of errors."""
+"""Lines of `dpctl/dump-flows`: recorded dumps of every layer and version, what is skipped, and where errors are."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from xenoovs.datapath.megaflow import MaskedValue, Offloaded, match_of
+from tests.megaflow_text import render_megaflow
+from xenoovs.datapath.megaflow import MaskedValue, Megaflow, Offloaded, match_of, verdict_of
 from xenoovs.datapath.parse import Hints, parse_dump, parse_megaflow, rejoin_lines, scan_dump
 from xenoovs.errors import ParseError
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "megaflows"
+DUMPS = sorted(GOLDEN.glob("*.txt"))
+
+
+def _facts(megaflow: Megaflow) -> dict[str, Any]:
+    verdict = verdict_of(megaflow)
+    return {
+        "in_port": megaflow.in_port,
+        "recirc_id": megaflow.recirc_id,
+        "match": {name: f"{field.value:#x}/{field.mask:#x}" for name, field in match_of(megaflow).items()},
+        "packets": megaflow.packets,
+        "bytes": megaflow.bytes,
+        "used_s": megaflow.used_s,
+        "verdict": verdict.value if verdict else None,
+        "actions": list(megaflow.actions),
+        "extra": dict(megaflow.extra),
+    }
+
+
+@pytest.mark.parametrize("path", DUMPS, ids=lambda path: path.stem)
+def test_a_recorded_dump_is_read_as_in_its_json(path: Path) -> None:
+    read = [_facts(megaflow) for megaflow in parse_dump(path.read_text())]
+    assert read == json.loads(path.with_suffix(".json").read_text())
+
+
+@pytest.mark.parametrize("path", DUMPS, ids=lambda path: path.stem)
+def test_a_recorded_line_is_rendered_as_it_was(path: Path) -> None:
+    lines = [line for line in path.read_text().splitlines() if " actions:" in line]
+    for megaflow, line in zip(parse_dump(path.read_text()), lines, strict=True):
+        assert render_megaflow(megaflow) == line
+        assert parse_megaflow(line) == megaflow
+
 
 GOOD = "in_port(p0),eth_type(0x0800),ipv4(src=1.2.3.7/0.0.0.3), packets:1, bytes:98, used:0.1s, actions:p1"
 
@@ -97,7 +133,6 @@ def test_a_bad_line_is_refused_with_line_and_column(line: str, column: int) -> N
     assert (caught.value.line, caught.value.offset + 1) == (2, column)
 
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "megaflows"
 WITH_UFID = (GOLDEN / "tc_in_hardware_ovs_3.1.txt").read_text().strip()
 WITHOUT = (GOLDEN / "without_m_ovs_3.1.txt").read_text().strip()
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from ipaddress import ip_address
-from typing import Any
 
 import pytest
 
 from tests.unit.judge.programs import two_services
 from tests.unit.judge.why_cases import UFID, host, megaflow
-from xenoovs.datapath.megaflow import Megaflow, Verdict
+from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.parse import parse_megaflow
-from xenoovs.datapath.tc import DriverAnswer
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.why.diagnose import (
@@ -23,9 +20,7 @@ from xenoovs.judge.why.diagnose import (
     diagnose,
     group,
     select_candidates,
-    to_json,
 )
-from xenoovs.judge.why.reason import Cause
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import parse_flow
 
@@ -35,17 +30,6 @@ SERVICES = expected_services(two_services())
 def _lineup(*megaflows: Megaflow, question: MegaflowFilter | None = None) -> Selection:
     asked = (question or MegaflowFilter(source=ip_address("10.0.0.1"))).selects
     return select_candidates(megaflows, SERVICES, asked)
-
-
-def test_megaflows_in_hardware_are_counted_and_no_candidates() -> None:
-    selection = _lineup(megaflow("offloaded:yes, dp:tc"), megaflow("dp:tc"), megaflow("dp:ovs"))
-    assert [candidate.verdict for candidate in selection.candidates] == [Verdict.TC_SW, Verdict.SW]
-    assert (selection.in_hardware, selection.unjudged) == (1, 0)
-
-
-def test_a_dump_without_m_is_not_judged() -> None:
-    bare = parse_megaflow("recirc_id(0),in_port(p0),ipv4(src=10.0.0.1), packets:1, bytes:1, used:never, actions:p1")
-    assert (_lineup(bare).unjudged, _lineup(bare).candidates) == (1, ())
 
 
 @pytest.mark.parametrize(
@@ -67,46 +51,12 @@ def test_a_filter_selects_a_megaflow_of_a_block(question: MegaflowFilter, is_ask
     assert bool(_lineup(megaflow(), question=question).candidates) is is_asked
 
 
-@pytest.mark.parametrize(("question", "is_asked"), [(MegaflowFilter(), False), (MegaflowFilter(ufid="0815"), True)])
-def test_megaflows_outside_all_blocks_are_selected_only_by_address_or_ufid(
-    question: MegaflowFilter, is_asked: bool
-) -> None:
-    other = parse_megaflow(
-        "ufid:08150000-0000-0000-0000-000000000000, recirc_id(0),in_port(p0),eth_type(0x0806), packets:1, bytes:60, "
-        "used:never, dp:ovs, actions:p1"
-    )
-    assert bool(_lineup(other, question=question).candidates) is is_asked
-
-
-def test_megaflows_of_the_same_shape_in_hardware_come_from_the_same_dump() -> None:
-    (found,) = diagnose(_lineup(megaflow("offloaded:yes, dp:tc"), megaflow("dp:tc")), Evidence(host()))
-    assert found.reasons[0].cause is Cause.TABLE_FULL
-
-
-def test_megaflows_with_equal_reasons_are_one_group() -> None:
-    refused = DriverAnswer(95, "Operation not supported", "eswitch: unsupported match key")
-    selection = _lineup(megaflow("dp:ovs"), megaflow("dp:tc"), megaflow("dp:ovs"))
-    found = diagnose(selection, Evidence(host(), driver={UFID: refused}))
-    assert [(alike.verdict, len(alike.diagnoses)) for alike in group(found)] == [(Verdict.SW, 2), (Verdict.TC_SW, 1)]
-
-
 def test_megaflows_of_no_block_are_not_counted_as_those_of_a_service() -> None:
     """For one source, `why` attributed the packets of all megaflows that may match it to one backend."""
     other = parse_megaflow("in_port(p0),ipv4(src=0.0.0.0/0.0.0.0), packets:9, bytes:1, used:never, dp:ovs, actions:p1")
     question = MegaflowFilter(source=ip_address("198.18.0.1"))
     found = diagnose(_lineup(megaflow("dp:ovs"), other, question=question), Evidence(host()))
     assert [(alike.services, len(alike.diagnoses)) for alike in group(found)] == [(("dns",), 1), ((), 1)]
-
-
-def test_json_has_all_fields() -> None:
-    selection = _lineup(megaflow("dp:ovs", "trunc(64),p1"))
-    document = to_json(diagnose(selection, Evidence(host())), replace(selection, in_hardware=4), notes=("a note",))
-    assert (document["in_hardware"], document["notes"]) == (4, ["a note"])
-    rows: Any = document["megaflows"]
-    (row,) = rows
-    assert (row["ufid"], row["verdict"], row["actions"]) == (UFID, "SW", ["trunc(64)", "p1"])
-    assert row["reasons"][0]["cause"] == "unsupported-action"
-    assert row["reasons"][0]["likelihood"] == "certain"
 
 
 @pytest.mark.parametrize(("used", "overrides"), [("1.0s", ["dns"]), ("9.5s", [])])
@@ -170,6 +120,3 @@ def test_a_megaflow_outside_all_blocks_is_not_attributed() -> None:
     selection = select_candidates([megaflow(keys="skb_mark(0x5)")], (), asked)
     (candidate,) = Attribution((), "ovsbr1", lambda _: None, _Reader(TOS)).attribute(selection).candidates
     assert candidate.unwildcarded is None
-
-
-REFUSED = DriverAnswer(95, "Operation not supported", "eswitch: unsupported match key")

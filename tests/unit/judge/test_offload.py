@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,15 +17,17 @@ from tests.unit.balancer import claim, program, service
 from tests.unit.judge.programs import blocks, megaflow_of, shown, two_services
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.datapath.megaflow import Megaflow, Verdict
-from xenoovs.datapath.parse import parse_megaflow
-from xenoovs.datapath.tc import TcCounters, TcFilter, cookie_of_ufid
+from xenoovs.datapath.parse import parse_dump, parse_megaflow
+from xenoovs.datapath.tc import TcCounters, TcFilter, cookie_of_ufid, parse_tc_json, with_known_counters
 from xenoovs.evidence.evidence import BridgePorts, Evidence
 from xenoovs.evidence.samples import NO_GROWTH, DatapathSample, Growth, id_of, sampled
 from xenoovs.judge.expected import OutsideKind, expected_services
 from xenoovs.judge.findings import Anomaly, OffloadFindings, carry_over, part_of
 from xenoovs.judge.offload import MegaflowState, check_dump, state_of
 from xenoovs.judge.report import outside_rows, service_rows, total_row
+from xenoovs.judge.tree import offload_tree, tree_lines, tree_to_json
 from xenoovs.model.balancer import Protocol, Returns
+from xenoovs.model.load import load_config
 
 PROGRAM = two_services()
 SERVICES = expected_services(PROGRAM)
@@ -299,3 +303,36 @@ def test_the_counter_of_a_port_outweighs_the_nic() -> None:
     assert _seen(HW, filters, before, contradicted="p0").verdict is Verdict.CONTRADICTED
     assert _seen(HW, filters, before, contradicted="p1").verdict is Verdict.HW
     assert _seen(HW, filters, now, contradicted="p0").verdict is Verdict.HW
+
+
+# The tree of findings: service, block, megaflow, rule of traffic control.
+
+VERIFY = Path(__file__).parents[2] / "golden" / "verify"
+OF_FILE = expected_services(compiled(load_config(VERIFY / "dns.yaml")))
+TABLE_FULL = (VERIFY / "table_full.dump").read_text()
+OF_FIRST = next(line for line in TABLE_FULL.splitlines(keepends=True) if "src=0.0.0.0/0.0.0.1" in line)
+
+
+def _listed(dump: str) -> OffloadFindings:
+    dumped = with_known_counters(parse_tc_json((VERIFY / "table_full.tc.json").read_text()))
+    filters = {found.cookie or "": found for found in dumped}
+    return check_offload(OF_FILE, parse_dump(dump), Evidence(filters=filters), is_listing=True)
+
+
+def _tree(findings: OffloadFindings) -> str:
+    return "\n".join(before for before, _, _ in tree_lines(offload_tree(findings)))
+
+
+def test_many_megaflows_of_a_block_are_counted_and_one_without_its_filter_is_named() -> None:
+    findings = _listed(OF_FIRST * 12)
+    assert "and 2 more megaflows (all with -o json)" in _tree(findings)
+    services: Any = tree_to_json(findings)["services"]
+    assert len(services[0]["blocks"][0]["megaflow_list"]) == 12
+    assert "no tc filter has its cookie" not in _tree(findings)
+    assert "no tc filter has its cookie" in _tree(_listed(TABLE_FULL.splitlines()[0] + "\nufid:0" + OF_FIRST[6:]))
+
+
+def test_megaflows_of_an_earlier_sample_stay_with_their_blocks() -> None:
+    merged = carry_over(_listed(OF_FIRST), _listed(TABLE_FULL.replace(OF_FIRST, "")))
+    assert tree_to_json(merged) == tree_to_json(_listed(TABLE_FULL))
+    assert part_of(merged, services=set()).listed == ()
