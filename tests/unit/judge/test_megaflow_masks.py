@@ -1,4 +1,4 @@
-"""What un-wildcards bits of a megaflow: one cause per test (lib/classifier.h, "Staged lookup", "Prefix tracking")."""
+"""What un-wildcards bits of a megaflow (lib/classifier.h, "Staged lookup", "Prefix tracking")."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.judged import assert_recorded
 from xenoovs.errors import SimulateError
 from xenoovs.judge.simulate.classifier import PrefixTrie, prefix_fields_of
-from xenoovs.judge.simulate.megaflows import PredictedMegaflow, pipeline_of
+from xenoovs.judge.simulate.megaflows import pipeline_of
 from xenoovs.judge.simulate.walk import FlowTables, Segment, segment_of, slot_of, tables_of
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field
@@ -22,79 +23,46 @@ PACKET6 = Packet("p0", IPv6Address("2001:db8::7"), IPv6Address("2001:db8::45"), 
 BLOCK = "priority=100,ip,nw_src=0.0.0.1/0.0.0.1 actions=output:p1"
 
 
-def _predict(*texts: str, packet: Packet = PACKET, version: str | None = None) -> PredictedMegaflow:
-    return pipeline_of(map(parse_flow, texts), prefix_fields=prefix_fields_of(version)).predict(packet)[0]
+def _shown(*texts: str, packet: Packet = PACKET, version: str | None = None) -> str:
+    """The masks of the megaflow of a packet, and its actions."""
+    megaflow = pipeline_of(map(parse_flow, texts), prefix_fields=prefix_fields_of(version)).predict(packet)[0]
+    masks = (f"{name}/{field.mask:#x}" for name, field in megaflow.fields().items())
+    return f"{', '.join(masks)} -> {','.join(megaflow.actions) or 'unknown'}"
 
 
-@pytest.mark.parametrize(
-    ("flow", "masks"),
-    [
-        (None, {"nw_src": 1}),
-        ("priority=200,ip,nw_src=0.0.0.0/0.0.0.15 actions=drop", {"nw_src": 15}),
-        ("priority=50,ip,nw_src=0.0.0.0/0.0.0.15 actions=drop", {"nw_src": 1}),
-        ("priority=200,ip,reg0=0x5,nw_src=0.0.0.0/0.0.0.15 actions=drop", {"nw_src": 1}),
-        ("priority=200,ip,in_port=p9,nw_src=0.0.0.0/0.0.0.15 actions=drop", {"nw_src": 1}),
-        ("priority=200,tcp,tp_dst=22 actions=drop", {"nw_src": 1, "nw_proto": 0xFF}),
-        # 53 is 0b110101, 22 is 0b010110: they part at the bit of value 32.
-        ("priority=200,udp,tp_dst=22 actions=drop", {"nw_src": 1, "nw_proto": 0xFF, "tp_dst": 0xFFE0}),
-        # 198 is 0b11000110, 203 is 0b11001011: they part at the fifth bit.
-        ("priority=200,ip,nw_src=203.0.113.9 actions=drop", {"nw_src": 0xF8000001}),
-    ],
-    ids=[
-        "a block alone is its megaflow",
-        "a longer mask of higher priority is visited first",
-        "a longer mask of lower priority is never reached",
-        "a register fails in the first stage",
-        "so does the port",
-        "what fails at the addresses adds no ports",
-        "missed ports add the bits that differ",
-        "a prefix adds the bits that rule it out",
-    ],
-)
-def test_what_another_flow_adds_to_the_megaflow_of_a_block(flow: str | None, masks: dict[str, int]) -> None:
-    fields = _predict(BLOCK, *filter(None, [flow])).fields()
-    assert {name: field.mask for name, field in fields.items() if name != "dl_type"} == masks
+BESIDE_BLOCK = {
+    "a longer mask of higher priority is visited first": "priority=200,ip,nw_src=0.0.0.0/0.0.0.15",
+    "a longer mask of lower priority is never reached": "priority=50,ip,nw_src=0.0.0.0/0.0.0.15",
+    "a register fails in the first stage": "priority=200,ip,reg0=0x5,nw_src=0.0.0.0/0.0.0.15",
+    "so does the port": "priority=200,ip,in_port=p9,nw_src=0.0.0.0/0.0.0.15",
+    "what fails at the addresses adds no ports": "priority=200,tcp,tp_dst=22",
+    # 53 is 0b110101, 22 is 0b010110: they part at the bit of value 32.
+    "missed ports add the bits that differ": "priority=200,udp,tp_dst=22",
+    # 198 is 0b11000110, 203 is 0b11001011: they part at the fifth bit.
+    "a prefix adds the bits that rule it out": "priority=200,ip,nw_src=203.0.113.9",
+}
+OF_IPV6 = ("priority=200,ipv6,ipv6_src=fd00::/8 actions=drop", "priority=100,ipv6 actions=output:p1")
 
 
-def test_rewriting_the_destination_matches_it() -> None:
-    written = _predict("priority=1,ip actions=mod_dl_dst:0a:00:00:00:00:01,output:p1")
-    masks = {name: field.mask for name, field in written.fields().items()}
-    assert masks == {"dl_type": 0xFFFF, "dl_dst": (1 << 48) - 1}
-    assert written.actions == ("set(eth(dst=0a:00:00:00:00:01))", "p1")
-
-
-def test_prefix_fields_of_ipv6_are_a_matter_of_the_version() -> None:
-    flows = ("priority=200,ipv6,ipv6_src=fd00::/8 actions=drop", "priority=100,ipv6 actions=output:p1")
-    versions = ("2.15.0", "3.4.9+nvidia", "no version", None, "3.5.0", "4.0.0")
-    masks = [_predict(*flows, packet=PACKET6, version=version).fields()["ipv6_src"].mask >> 120 for version in versions]
-    assert masks == [0xFF, 0xFF, 0xFF, 0xFF, 0x80, 0x80]
-    assert [len(prefix_fields_of(version)) for version in versions] == [2, 2, 2, 2, 4, 4]
-
-
-def test_flags_beside_missed_ports_are_unwildcarded_too() -> None:
-    """CVE-2023-5366: by a megaflow without them PSH would pass, which a flow is there to drop."""
+def test_what_flows_add_to_a_megaflow(*, update_golden: bool) -> None:
+    shown = {"a block alone is its megaflow": _shown(BLOCK)}
+    shown |= {title: _shown(BLOCK, f"{flow} actions=drop") for title, flow in BESIDE_BLOCK.items()}
+    shown["rewriting the destination matches it"] = _shown(
+        "priority=1,ip actions=mod_dl_dst:0a:00:00:00:00:01,output:p1"
+    )
+    for version in ("2.15.0", "3.4.9+nvidia", "no version", None, "3.5.0", "4.0.0"):
+        fields = f" ({len(prefix_fields_of(version))} prefix fields)"
+        shown[f"a prefix of IPv6, {version}"] = _shown(*OF_IPV6, packet=PACKET6, version=version) + fields
+    # CVE-2023-5366: by a megaflow without them PSH would pass, which a flow is there to drop.
     flags = "priority=200,tcp,tp_dst=53,tcp_flags=+psh actions=drop"
-    predicted = _predict("priority=100,ip actions=output:p1", flags, packet=replace(PACKET, protocol=6)).fields()
-    assert {name: field.mask for name, field in predicted.items()} == {
-        "dl_type": 0xFFFF, "nw_proto": 0xFF, "tcp_flags": 0x008, "tp_dst": 0xFFFF,
-    }  # fmt: skip
-
-
-def test_normal_matches_both_macs_and_leaves_the_port_open() -> None:
-    megaflow = _predict("priority=1 actions=NORMAL")
-    assert {"dl_src", "dl_dst"} <= megaflow.fields().keys()
-    assert megaflow.actions == ()
-
-
-def test_every_field_lies_in_the_stage_of_its_layer() -> None:
-    stages = {field.ovs_name: segment_of(slot_of(field)) for field in Field}
-    assert {name for name, stage in stages.items() if stage is Segment.L4} == {
-        "arp_sha", "arp_tha", "tcp_flags", "tp_src", "tp_dst", "icmp_type", "icmp_code",
-    }  # fmt: skip
-    assert {name for name, stage in stages.items() if stage is Segment.L2} == {"dl_vlan", "dl_src", "dl_dst", "dl_type"}
-    metadata = {name for name, stage in stages.items() if stage is Segment.METADATA}
-    registers = {"pkt_mark", "reg0", "reg1", "reg2", "reg3", "metadata"}
-    assert metadata == {*registers, "tun_id", "tun_src", "tun_dst"}
+    shown["flags beside missed ports"] = _shown(
+        "priority=100,ip actions=output:p1", flags, packet=replace(PACKET, protocol=6)
+    )
+    shown["NORMAL matches both MACs and leaves the port open"] = _shown("priority=1 actions=NORMAL")
+    for stage in Segment:
+        names = (field.ovs_name for field in Field if segment_of(slot_of(field)) is stage)
+        shown[f"fields of stage {stage.name}"] = ", ".join(sorted(names))
+    assert_recorded("judged/masks.txt", shown, update=update_golden)
 
 
 def _tables(*texts: str) -> FlowTables:
