@@ -1,31 +1,39 @@
-"""A bridge for one test on the NIC's ports, packets through it, and the reports of every tool about them."""
+"""A bridge for one test on the NIC's ports, packets through it, and what must agree.
+
+These are packets that came out, packets that the CPU saw, the counters of the driver, and our report.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import socket
+import struct
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from io import StringIO
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
 from tests.hardware.options import Options, Place
-from tests.hardware.truth import MACS, Burst, Look
-from tests.hardware.wire import Socket, gather
 from tests.nic.guest.frames import Kind
+from tests.nic.guest.wire import Wire
+from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.cli.main import run as run_xenoovs
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.parse import parse_dump
-from xenoovs.datapath.tc import cookie_of_ufid
+from xenoovs.datapath.tc import TcFilter, cookie_of_ufid
 from xenoovs.switch.process import Completed, run, try_run
 from xenoovs.switch.tc import dump_filters
 
 # Clients are of RFC 2544's range, addresses of services of RFC 5737's: no other host on the cable has them.
 CLIENTS = tuple(f"198.18.{(37 * i) % 251}.{64 + i}" for i in range(64))
 VIP = "198.51.100.45"
+MACS = {"one": "02:00:5e:10:00:02", "two": "02:00:5e:10:00:03", "three": "02:00:5e:10:00:04"}
 NEW_MAC = "02:00:5e:10:00:05"
 _WEIGHTS = {"one": 50, "two": 30, "three": 20}
 # More than a revalidator's round (500 ms) after drivers have fetched their counters (mlx5: once a second).
@@ -33,6 +41,96 @@ _COUNTERS_S = 3.0
 _OWNER = "xenoovs-hardware-test"
 _SETTLE_TIMEOUT_S = 600.0
 _DEFAULT_MAX_IDLE_MS = 10_000
+_ETH_P_IP = 0x0800
+# linux/if_packet.h
+_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, _PACKET_MR_PROMISC = 263, 1, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Where a packet came from, where it was sent, and the destination MAC that it had."""
+
+    source: str
+    destination: str
+    mac: str
+
+
+class Socket(Wire):
+    """Sends and receives frames at a device. It receives those for other MACs too, as long as it is open."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place.netns, place.interface)
+        index = in_namespace(place.netns, lambda: socket.if_nametoindex(place.interface))
+        membership = struct.pack("iHH8s", index, _PACKET_MR_PROMISC, 0, b"")
+        self._socket.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
+
+    def take(self) -> Counter[Seen]:
+        """IPv4 packets that have come in since the last call."""
+        frames = (frame for frame in self.receive() if frame[12:14] == _ETH_P_IP.to_bytes(2, "big"))
+        return Counter(
+            Seen(str(IPv4Address(frame[26:30])), str(IPv4Address(frame[30:34])), frame[:6].hex(":")) for frame in frames
+        )
+
+
+def gather(sockets: Sequence[Socket], *, quiet_s: float = 1.0, limit_s: float = 30.0) -> list[Counter[Seen]]:
+    """What each socket has seen since its last `take`, once nothing of IPv4 came for `quiet_s`, or after `limit_s`."""
+    found = [Counter[Seen]() for _ in sockets]
+    begun = last = time.monotonic()
+    while time.monotonic() - last < quiet_s and time.monotonic() - begun < limit_s:
+        for counted, listener in zip(found, sockets, strict=True):
+            new = listener.take()
+            counted.update(new)
+            last = time.monotonic() if new else last
+        time.sleep(0.02)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """Packets that were sent, those that came out at the server's end, and those that the CPU saw at p0."""
+
+    sent: int
+    delivered: Counter[Seen]
+    woken: Counter[Seen]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The report of xenoovs (`verify-offload -o json`), and the filters of traffic control at p0 for the service."""
+
+    exit_code: int
+    report: Any
+    filters: tuple[TcFilter, ...]
+
+    @property
+    def nic_packets(self) -> int:
+        """Packets of the service that traffic control has from the driver."""
+        return sum(entry.counters.hw_packets or 0 for entry in self.filters if entry.counters)
+
+
+def assert_all_in_hardware(before: Look, burst: Burst, after: Look) -> None:
+    """All packets arrived, the CPU received none, and xenoovs reports exactly these numbers."""
+    assert burst.delivered.total() == burst.sent
+    assert burst.woken == Counter()
+    assert (after.exit_code, verdicts(after) - {"ABSENT"}) == (0, {"HW"})
+    assert [entry.in_hw for entry in after.filters] == [True] * len(after.filters)
+    assert after.nic_packets - before.nic_packets == burst.sent
+    total = after.report["blocks_total"]
+    assert total["hw_packets"] - before.report["blocks_total"]["hw_packets"] == burst.sent
+    assert total["sw_packets"] == before.report["blocks_total"]["sw_packets"]
+    for name, mac in MACS.items():
+        arrived = sum(count for seen, count in burst.delivered.items() if seen.mac == mac)
+        assert packets(after)[name] - packets(before)[name] == arrived
+
+
+def verdicts(found: Look) -> set[str]:
+    """Of all blocks."""
+    return {block["verdict"] for block in found.report["blocks"]}
+
+
+def packets(found: Look) -> dict[str, int]:
+    """By backend."""
+    return {row["backend"]: row["packets"] for row in found.report["backends"]}
 
 
 class Rig:

@@ -10,8 +10,17 @@ from pathlib import Path
 import pytest
 
 from tests.hardware.options import Options
-from tests.hardware.rig import CLIENTS, NEW_MAC, Rig, running_rig
-from tests.hardware.truth import MACS, Burst, assert_all_in_hardware, packets, verdicts
+from tests.hardware.rig import (
+    CLIENTS,
+    MACS,
+    NEW_MAC,
+    Burst,
+    Rig,
+    assert_all_in_hardware,
+    packets,
+    running_rig,
+    verdicts,
+)
 from xenoovs.datapath.megaflow import Offloaded
 from xenoovs.switch.process import run
 

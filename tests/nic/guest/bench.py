@@ -8,8 +8,9 @@ import signal
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import replace
+from functools import partialmethod
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,8 @@ class Bench:
         self._directory = directory
         self._programs = programs
         self._ovs: PrivateOvs | None = None
-        self._ports: tuple[str, ...] = ()
+        self.ports: tuple[str, ...] = ()
+        """Devices whose rules of traffic control are read."""
         self._veths: list[str] = []
         self._forgotten, self._changed = 0, False
 
@@ -84,7 +86,7 @@ class Bench:
         self._ovs = switch.start_ovs(self._directory, hw_offload=hw_offload, settings=settings)
         if tunnels:
             nic.set_up_uplink()
-        self._ports = (*ports, *(switch.TUNNELS[kind].device for kind in tunnels))
+        self.ports = (*ports, *(switch.TUNNELS[kind].device for kind in tunnels))
         switch.add_bridge(self.ovs, ports, tunnels=tunnels)
         compiled = self._programs[program] if program else ""
         self.record.program = compiled
@@ -104,19 +106,8 @@ class Bench:
         came = arrived(self.wires)
         self.record.bursts.append(Burst(port, tuple(sources), packets_each, kind, came))
 
-    def prime(self, sources: Sequence[str] = CLIENTS, *, kind: Kind | None = None, port: str = "p0") -> None:
-        """Send one packet of each source. When nothing more comes and the guest is idle, OVS has their megaflows."""
-        self.send(sources, kind=kind, port=port)
-
-    def wait_until_stable(self) -> None:
-        """Return when the number of megaflows is the same twice."""
-        seen = [0]
-
-        def is_same() -> bool:
-            seen.append(self.megaflows)
-            return 0 != seen[-1] == seen[-2]
-
-        self.wait_until(is_same, "the number of megaflows is stable")
+    prime = partialmethod(send, packets_each=1)
+    """Send one packet of each source. When nothing more comes and the guest is idle, OVS has their megaflows."""
 
     def send_frames(self, frames: Sequence[bytes], *, port: str = "p0") -> None:
         """Send frames that are no part of the record, and return when what comes of them has left the NIC."""
@@ -131,8 +122,12 @@ class Bench:
         self.purge()
 
     def filters(self) -> dict[str, list[dict[str, Any]]]:
-        """The rules of traffic control, by port."""
-        return _tc_filters(self._ports)
+        """The rules of traffic control, by port that is there."""
+        # One process for all. A port without a qdisc has an empty list, one that is gone ends the batch.
+        present = [port for port in self.ports if Path("/sys/class/net", port).exists()]
+        shown = "".join(f"filter show dev {port} ingress\n" for port in present)
+        lines = run(["tc", "-j", "-s", "-batch", "-"], stdin=shown).stdout.splitlines()
+        return dict(zip(present, map(json.loads, lines), strict=True))
 
     @contextmanager
     def between_samples(self, action: Callable[[], None]) -> Iterator[None]:
@@ -167,10 +162,6 @@ class Bench:
     def appctl(self, command: str, *arguments: str, timeout_s: float = _PATIENCE_S) -> str:
         """What `ovs-appctl COMMAND ARGUMENTS` prints."""
         return switch.appctl(self.ovs, command, *arguments, timeout_s=timeout_s)
-
-    def record_features(self) -> None:
-        """Record hw-tc-offload of the ports."""
-        self.record.features = {port: _hw_tc_offload(port) for port in self._ports}
 
     def wait_until_revalidated(self) -> None:
         """Return when all megaflows are as the flows of now want them."""
@@ -305,7 +296,7 @@ class Bench:
 
     def _traces(self) -> Traces:
         # One process for all ports; -force: a port without a qdisc is an error, and the next one follows.
-        shown = "".join(f"filter show dev {port} ingress\n" for port in self._ports)
+        shown = "".join(f"filter show dev {port} ingress\n" for port in self.ports)
         filters = try_run(["tc", "-force", "-batch", "-"], stdin=shown).stdout
         return Traces(filters, len(nic.rules().splitlines()), self.appctl("vlog/list"))
 
@@ -315,29 +306,10 @@ class Bench:
         self._wires.update(nic.load_nic(self._module))
         self.wires.update(self._wires)
 
-    @contextmanager
-    def watching(self, *devices: str) -> Iterator[None]:
-        """In the block, read the rules of traffic control of these devices too, which the scenario itself plugs in."""
-        before = self._ports
-        self._ports = (*before, *devices)
-        try:
-            yield
-        finally:
-            self._ports = before
-
     def add_veth(self, port: str) -> None:
         """A port that is not on the NIC, for `begin` to put on the bridge."""
         self.wires[port] = nic.add_veth(port)
         self._veths.append(port)
-
-    def plug_in(self, device: str) -> None:
-        """Send and receive at `DEVICE-w` in the namespace of the wire ends too, as the port `device`."""
-        nic.set_up_silent(f"{device}-w")
-        self.wires[device] = Wire(nic.WIRE_NETNS, f"{device}-w")
-
-    def unplug(self, device: str) -> None:
-        """End what `plug_in` has begun."""
-        self.wires.pop(device).close()
 
     def explain(self) -> None:
         """Let OVS log why it does not offload a megaflow (the modules are those of OVS 3.6 and older)."""
@@ -369,7 +341,6 @@ class Bench:
     def close(self) -> None:
         """Complete the record, and clean the NIC for the next scenario."""
         if self._ovs is not None:
-            self.record.switch_ids = {port: _switch_id(port) for port in self._ports}
             switch.stop_ovs(self._ovs)
             self.record.ovs_log = [line for line in switch.log(self._ovs) if not _is_noise(line)]
         nic.clear_uplink()
@@ -395,26 +366,3 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 def _is_noise(line: str) -> bool:
     # A guest without KVM is slow, and OVS logs that at length.
     return any(f"|{module}" in line for module in ("coverage", "timeval", "poll_loop", "memory"))
-
-
-def _tc_filters(ports: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    # One process for all. A port without a qdisc has an empty list, one that is gone ends the batch.
-    present = [port for port in ports if Path("/sys/class/net", port).exists()]
-    shown = "".join(f"filter show dev {port} ingress\n" for port in present)
-    lines = run(["tc", "-j", "-s", "-batch", "-"], stdin=shown).stdout.splitlines()
-    found = {port: json.loads(line) for port, line in zip(present, lines, strict=True)}
-    return {port: found.get(port, []) for port in ports}
-
-
-def _hw_tc_offload(port: str) -> str:
-    for line in run(["ethtool", "-k", port]).stdout.splitlines():
-        if line.startswith("hw-tc-offload:"):
-            return line.split()[1] if "[fixed]" not in line else "absent"
-    return "absent"
-
-
-def _switch_id(port: str) -> str:
-    # A device that is no port of a switch refuses to be read.
-    with suppress(OSError):
-        return Path(f"/sys/class/net/{port}/phys_switch_id").read_text().strip()
-    return ""

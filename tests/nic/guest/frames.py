@@ -6,6 +6,8 @@ import struct
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, ip_address
 
+from xenoovs.model.address import checksum
+
 CLIENT_MAC = "02:00:00:00:00:01"
 VIP_MAC = "02:00:5e:10:00:01"
 VIP = "10.3.10.45"
@@ -168,14 +170,6 @@ def _summary_of(frame: bytes) -> Summary:
     intact = checksum(header) == 0 and checksum(pseudo + payload) == 0
     port = int.from_bytes(payload[2:4], "big") if header[9] != _ICMP else 0
     return Summary(mac, str(IPv4Address(header[16:20])), port, intact=intact)
-
-
-def checksum(data: bytes) -> int:
-    """The Internet checksum (RFC 1071); 0 over data that carry a right one."""
-    total: int = sum(struct.unpack(f"!{(len(data) + 1) // 2}H", data + bytes(len(data) % 2)))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF
 
 
 def _ipv4_header(kind: Kind, addresses: bytes, *, size: int) -> bytes:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.nic.guest.frames import GENEVE_PORT, LOCAL, REMOTE_MACS, REMOTES, UPLINK_MAC
-from tests.nic.guest.namespace import inside
 from tests.nic.guest.wire import Wire
+from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.switch.process import run
 
 PORTS = ("p0", "p1", "pf0hpf")
@@ -103,9 +103,7 @@ def host_beyond(address: str) -> Iterator[None]:
     """In the block, a host with this address answers ARP at the wire end of the uplink, and discards what it gets."""
     wire = f"{UPLINK}-w"
     ip_batch(f"addr add {address}/24 dev {wire}", netns=WIRE_NETNS)
-    with inside(WIRE_NETNS):
-        host = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with closing(host):
+    with in_namespace(WIRE_NETNS, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as host:
         # Nobody reads it. Without it the host would send ICMP errors.
         host.bind((address, GENEVE_PORT))
         yield

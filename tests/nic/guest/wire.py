@@ -7,13 +7,12 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from select import select
 
 from tests.nic.guest.frames import Summary, summary_of
-from tests.nic.guest.namespace import inside
+from xenoovs.agent.probe.sockets import in_namespace
 
 _ETH_P_ALL = 3
 _SO_RCVBUFFORCE = 33  # asm-generic/socket.h
@@ -38,8 +37,8 @@ class Wire:
 
     def __init__(self, netns: str | None, name: str) -> None:
         self.name = name
-        with inside(netns) if netns else nullcontext():
-            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
+        kind = socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL)
+        self._socket = in_namespace(netns, lambda: socket.socket(*kind))
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
         self._socket.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
         self._socket.bind((name, _ETH_P_ALL))

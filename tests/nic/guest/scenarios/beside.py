@@ -61,7 +61,6 @@ def foreign_port(bench: Bench) -> None:
     bench.send(packets_each=3, port="x0")
     bench.look("after 5 packets of each client by p0 and 3 by x0")
     bench.judge("foreign_port", recorded=True, simulated=True)
-    bench.record_features()
 
 
 def lost(bench: Bench) -> None:

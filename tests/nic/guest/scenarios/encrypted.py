@@ -13,6 +13,7 @@ from tests.nic.guest.bench import CLIENTS, Bench
 from tests.nic.guest.frames import GENEVE_PORT, REMOTES, VIP, Kind
 from tests.nic.guest.ovs import BRIDGE
 from tests.nic.guest.scenarios.tunnels import IPSEC_MODULES, OF_CLIENTS
+from tests.nic.guest.wire import Wire
 from tests.processes import program_of
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
 from xenoovs.switch.process import run, try_run
@@ -44,7 +45,7 @@ def tunnel_esp(bench: Bench) -> None:
         stack.enter_context(_monitors(bench.ovs, peer))
         bench.wait_until(lambda: all(map(_has_policy, ("", nic.WIRE_NETNS))), "both ends have a policy")
         bench.xenoovs("apply", "esp", "--yes")
-        stack.enter_context(bench.watching("genev_sys_6081"))
+        bench.ports = (*bench.ports, "genev_sys_6081")
         _wait_for_associations(bench)
         with bench.between_samples(lambda: _use(bench)):
             bench.xenoovs("verify-offload", "esp", "--output", "json")
@@ -101,7 +102,8 @@ def _peer(bench: Bench) -> Iterator[PrivateOvs]:
     ovs = start_private_ovs(_PEER, datapath=Datapath.KERNEL, netns=wire)
     try:
         ovs.add_bridge(BRIDGE, [HOST], datapath=Datapath.KERNEL)
-        bench.plug_in(HOST)
+        nic.set_up_silent(f"{HOST}-w")
+        bench.wires[HOST] = Wire(wire, f"{HOST}-w")
         commands = bench.xenoovs("tunnels", "esp", "--far-end", "b1", "--host-port", HOST).stdout
         run(["sh", "-e"], stdin=commands, env=ovs.env, timeout_s=300.0)
         ovs.vsctl("set", "Interface", _tunnel_port(ovs), f"options:psk={_SECRET}")
@@ -110,7 +112,7 @@ def _peer(bench: Bench) -> Iterator[PrivateOvs]:
         ovs.vsctl("--if-exists", "del-br", BRIDGE, timeout_s=300.0)
         stop_private_ovs(ovs)
         try_run(["ip", "netns", "exec", wire, "ovs-dpctl", "del-dp", "ovs-system"])
-        bench.unplug(HOST)
+        bench.wires.pop(HOST).close()
         back = (f"addr flush dev {nic.UPLINK}-w", f"link set {nic.UPLINK}-w mtu 1500", "link set lo down")
         nic.ip_batch(f"link del {HOST}", *back, netns=wire)
         nic.ip_batch(f"link set {nic.UPLINK} mtu 1500")

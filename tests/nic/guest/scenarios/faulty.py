@@ -12,6 +12,7 @@ from typing import Any
 from tests.nic.guest import nic
 from tests.nic.guest.bench import CLIENTS, Bench
 from tests.nic.guest.frames import Kind
+from tests.nic.recorded import BLOCKS
 
 BEYOND_32_BITS = 5_760_767_000
 """Packets of each rule: 43 s at 100 million a second are more than 32 bits hold."""
@@ -104,7 +105,3 @@ _OLD_S = 3
 def _youngest_s(filters: list[dict[str, Any]]) -> int:
     rules = (row["options"]["actions"] for row in filters if "actions" in row.get("options", {}))
     return min((int(action.get("installed", 0)) for actions in rules for action in actions[-1:]), default=0)
-
-
-BLOCKS = 7
-"""Flows of balancers/dns.yaml."""

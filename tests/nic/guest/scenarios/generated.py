@@ -27,7 +27,13 @@ def _run(bench: Bench, round_: CaseRound) -> Round:
     if round_.is_faulty_before:
         nic.set_faults(round_.faults)
     bench.send_frames([case.kind.frame(CLIENT) for case in round_.cases])
-    bench.wait_until_stable()
+    seen = [0]
+
+    def is_stable() -> bool:
+        seen.append(bench.megaflows)
+        return 0 != seen[-1] == seen[-2]
+
+    bench.wait_until(is_stable, "the number of megaflows is the same twice")
     bench.send_frames([frame for case in round_.cases for frame in _frames(case, case.before)])
     nic.set_faults(round_.faults)
     before = nic.rules()

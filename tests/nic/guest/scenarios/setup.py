@@ -36,4 +36,3 @@ def fixed(bench: Bench) -> None:
     bench.send(packets_each=5)
     bench.look("without the feature")
     bench.judge("dns", recorded=True)
-    bench.record_features()
