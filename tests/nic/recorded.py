@@ -15,6 +15,8 @@ from xenoovs.datapath.parse import parse_dump
 
 _PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17}
 VIP = "10.3.10.45"
+BLOCKS = 7
+"""Flows of balancers/dns.yaml, foreign_port.yaml and each service of vlan.yaml: the popcounts of three windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +33,14 @@ class Seen:
     sent: tuple[dict[str, Any], ...]
 
     @property
-    def tc_ufids(self) -> set[str]:
-        """The ufids of all rules of traffic control, in hardware or not."""
-        return {_cookie(row["options"]) for rows in self.tc.values() for row in rows if "options" in row}
+    def filters(self) -> dict[str, dict[str, Any]]:
+        """All rules of traffic control, in hardware or not, by ufid."""
+        return _filters(self.tc)
+
+    @property
+    def in_hardware_by_tc(self) -> set[str]:
+        """The ufids of the rules that `tc` shows as `in_hw`."""
+        return {ufid for ufid, rule in self.filters.items() if rule.get("in_hw")}
 
     def verdicts(self, *, to: str = VIP) -> dict[str, Verdict]:
         """The verdict on each megaflow for packets to `to` that enter at a port, by ufid."""
@@ -57,6 +64,10 @@ class Story:
     def look(self, label: str) -> Seen:
         """The look of that label."""
         return next(look for look in self.looks if look.label == label)
+
+    def said(self, command: str) -> list[dict[str, Any]]:
+        """What a command of xenoovs has said beside the NIC, oldest first."""
+        return [said for said in self.record["said"] if said["argv"][0] == command]
 
     @property
     def refused(self) -> dict[str, str]:
@@ -113,37 +124,20 @@ class TcCounters:
     sw_packets: int
 
 
-def tc_counters(look: Seen) -> dict[str, TcCounters]:
-    """The counters of the rules that `tc` shows as `in_hw`, by ufid."""
-    rules = [row["options"] for rows in look.tc.values() for row in rows if "options" in row]
-    return {_cookie(rule): _counters(rule["actions"][-1]["stats"]) for rule in rules if rule.get("in_hw")}
-
-
-def tc_age_s(look: Seen) -> dict[str, int]:
-    """How long the rules that `tc` shows as `in_hw` have been there, by ufid."""
-    rules = [row["options"] for rows in look.tc.values() for row in rows if "options" in row]
-    return {_cookie(rule): rule["actions"][-1].get("installed", 0) for rule in rules if rule.get("in_hw")}
-
-
-def filter_counters(tc: dict[str, list[dict[str, Any]]]) -> dict[str, TcCounters]:
+def tc_counters(tc: dict[str, list[dict[str, Any]]]) -> dict[str, TcCounters]:
     """The counters of all rules of traffic control, in hardware or not, by ufid."""
+    return {ufid: _counters(rule["actions"][-1]["stats"]) for ufid, rule in _filters(tc).items()}
+
+
+def _filters(tc: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
     rules = [row["options"] for rows in tc.values() for row in rows if "options" in row]
-    return {_cookie(rule): _counters(rule["actions"][-1]["stats"]) for rule in rules}
-
-
-def in_hardware_by_tc(look: Seen) -> set[str]:
-    """The ufids of the rules that `tc` shows as `in_hw`."""
-    return set(tc_counters(look))
+    return {next(ufid_of(action["cookie"]) for action in rule["actions"] if "cookie" in action): rule for rule in rules}
 
 
 def _counters(stats: dict[str, int]) -> TcCounters:
     # tc leaves out the parts as long as hardware has counted nothing.
     hw_packets = stats.get("hw_packets", 0)
     return TcCounters(hw_packets, stats.get("hw_bytes", 0), stats["packets"] - hw_packets)
-
-
-def _cookie(rule: dict[str, Any]) -> str:
-    return next(ufid_of(action["cookie"]) for action in rule["actions"] if "cookie" in action)
 
 
 def _headers(kind: dict[str, Any], source: str) -> dict[str, int]:

@@ -30,10 +30,6 @@ def _of_moving_blocks(clients: tuple[str, ...]) -> int:
 OLD, OPENED = _of_moving_blocks(CLIENTS), _of_moving_blocks(NEW_CLIENTS)
 
 
-def _said(story: Story, command: str) -> list[dict[str, Any]]:
-    return [said for said in story.record["said"] if said["argv"][0] == command]
-
-
 def _kinds(look: Seen) -> Counter[tuple[bool, bool]]:
     """Entries of the NIC: whether they are for a single connection, whether they match the flags of TCP."""
     return Counter(("tp_src" in rule.match, "tcp_flags" in rule.match) for rule in look.rules)
@@ -47,7 +43,7 @@ def test_each_connection_of_a_moving_block_has_an_entry_and_each_new_one_another
 
 def test_no_more_entries_come_than_the_plan_has_said(story: Story) -> None:
     assert _kinds(story.look("before")) == {(False, False): _STAYING + len(_MOVING)}
-    [drain] = json.loads(_said(story, "plan")[0]["stdout"])["drains"]
+    [drain] = json.loads(story.said("plan")[0]["stdout"])["drains"]
     assert drain["blocks"] == len(_MOVING)
     more = len(story.look("while it lasts").rules) - len(story.look("before").rules)
     assert 0 < more <= drain["extra_hardware_entries_estimate"]
@@ -89,7 +85,7 @@ def test_entries_of_connections_stay_after_it_as_long_as_they_are_used(story: St
 
 
 def test_afterwards_there_are_as_many_as_predicted(story: Story) -> None:
-    said = _said(story, "verify-offload")[-1]
+    said = story.said("verify-offload")[-1]
     total = json.loads(said["stdout"])["blocks_total"]
     look = story.look("after it, all idle once")
     assert (said["exit_code"], total["anomalies"]) == (0, {})

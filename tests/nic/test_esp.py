@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.nic.guest.frames import REMOTES
-from tests.nic.recorded import Seen, Story, filter_counters
+from tests.nic.recorded import Seen, Story, tc_counters
 from xenoovs.datapath.megaflow import Megaflow, Verdict, verdict_of
 
 _CLIENTS = 64
@@ -41,10 +41,6 @@ def _of_clients(burst: dict[str, Any], port: str, destination: str) -> int:
     )
 
 
-def _said(story: Story, command: str) -> list[dict[str, Any]]:
-    return [said for said in story.record["said"] if said["argv"][0] == command]
-
-
 def _of(look: Seen, port: str) -> Megaflow:
     """The megaflow of packets of clients, or of answers, that enter by a port of the datapath."""
     [found] = [flow for flow in look.megaflows if flow.in_port == port and flow.key("eth_type") == "0x0800"]
@@ -60,7 +56,7 @@ def test_tunnel_esp__packets_of_clients_leave_as_esp_alone_and_arrive(story: Sto
 
 
 def test_tunnel_esp__apply_waits_for_the_policy(story: Story) -> None:
-    early, done = _said(story, "apply")[:2]
+    early, done = story.said("apply")[:2]
     assert (early["exit_code"], "no policy covers packets to" in " ".join(early["stderr"].split())) == (1, True)
     assert done["exit_code"] == 0
 
@@ -70,7 +66,7 @@ def test_tunnel_esp__answers_come_back(story: Story) -> None:
 
 
 def test_tunnel_esp__verify_offload_expects_the_cpu(story: Story) -> None:
-    said = _said(story, "verify-offload")[0]
+    said = story.said("verify-offload")[0]
     report = json.loads(said["stdout"])
     assert (said["exit_code"], report["cleartext"], report["encrypted_by_cpu_blocks"]) == (0, [], 1)
     assert report["conclusion"] == "encrypted_by_cpu"
@@ -88,14 +84,14 @@ def test_tunnel_esp__the_tables_say_so_too(story: Story) -> None:
     assert (verdict_of(out), verdict_of(answers)) == (Verdict.TC_SW, Verdict.HW)
     assert story.refusals[out.ufid or ""][0] == "eswitch: an IPsec policy covers the packets of this tunnel"
     assert out.ufid not in {rule.ufid for rule in look.rules}
-    counters = filter_counters(look.tc)[answers.ufid or ""]
+    counters = tc_counters(look.tc)[answers.ufid or ""]
     assert (counters.hw_packets, counters.sw_packets >= 40) == (0, True)
     [rule] = [rule for rule in look.rules if rule.ufid == answers.ufid]
     assert rule.packets == 0
 
 
 def test_tunnel_esp__a_nic_that_encapsulates_past_the_policy_is_cleartext(story: Story) -> None:
-    look, said = story.look(_IN_NIC), _said(story, "verify-offload")[1]
+    look, said = story.look(_IN_NIC), story.said("verify-offload")[1]
     assert verdict_of(_of(look, "p0")) is Verdict.HW
     assert _of_tunnel([_burst(story, "p0", 2)]) == {"geneve": 2 * _CLIENTS}
     [found] = json.loads(said["stdout"])["cleartext"]
@@ -104,7 +100,7 @@ def test_tunnel_esp__a_nic_that_encapsulates_past_the_policy_is_cleartext(story:
 
 
 def test_tunnel_esp__doctor_has_seen_esp_each_way(story: Story) -> None:
-    rows = json.loads(_said(story, "doctor")[1]["stdout"])["checks"]
+    rows = json.loads(story.said("doctor")[1]["stdout"])["checks"]
     assert {(row["check"], row["state"]) for row in rows if row["check"].startswith("IPsec")} == {
         *((f"IPsec {what}", "ok") for what in ("programs", "key", "policy", "SA")),
         ("IPsec offload", "unknown"),

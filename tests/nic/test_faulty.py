@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.nic.guest.scenarios.faulty import BEYOND_32_BITS, BLOCKS, PHASES
-from tests.nic.recorded import Story
+from tests.nic.guest.scenarios.faulty import BEYOND_32_BITS, PHASES
+from tests.nic.recorded import BLOCKS, Story
 from tests.nic.truth import parse_ports
 
 _TOLERATED = 12
@@ -17,7 +17,7 @@ _TOLERATED = 12
 
 def _verified(story: Story) -> dict[str, tuple[int, dict[str, Any]]]:
     """The exit status and the document of `verify-offload` by phase."""
-    said = [each for each in story.record["said"] if each["argv"][0] == "verify-offload"][-len(PHASES) :]
+    said = story.said("verify-offload")
     return {label: (each["exit_code"], json.loads(each["stdout"])) for label, each in zip(PHASES, said, strict=True)}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.nic.generated import CASES_OF_ROUND, PARTS, ROUNDS, SEED, Case, CaseRound, generate
-from tests.nic.recorded import Story, filter_counters
+from tests.nic.recorded import Story, tc_counters
 from tests.nic.truth import Rule, parse_rules
 from xenoovs.datapath.megaflow import Megaflow, match_of
 from xenoovs.datapath.parse import parse_dump
@@ -102,7 +102,7 @@ def _truth(one: dict[str, Any], round_: CaseRound, megaflow: Megaflow) -> set[st
     """The verdicts that are true by the NIC's own counters: more than one only where nothing grew to decide."""
     before, after = (_by_ufid(one[moment]) for moment in ("before", "after"))
     rule = after.get(megaflow.ufid or "")
-    counters = filter_counters(one["tc"])
+    counters = tc_counters(one["tc"])
     if rule is None:
         return {"TC_SW" if megaflow.ufid in counters else "SW"}
     hit, passed = _grown(rule, before.get(rule.ufid))

@@ -11,11 +11,9 @@ import pytest
 from tests.nic.guest.catalogue import JUDGED
 from tests.nic.guest.scenarios.faulty import COARSE_CLIENTS, STARTS
 from tests.nic.judged import Judged, judged_at, judgements, megaflows_of
-from tests.nic.recorded import VIP, Seen, Story, in_hardware_by_tc, tc_age_s, tc_counters
+from tests.nic.recorded import BLOCKS, VIP, Seen, Story, tc_counters
 from xenoovs.openflow.flow import ETH_IPV4
 
-BLOCKS = 7
-"""Flows of balancers/dns.yaml and of balancers/foreign_port.yaml."""
 _OLD_S = 3
 _WORSE = ("ABSENT", "HW", "UNCONFIRMED", "TC_SW", "SW")
 _FOREIGN = "after 5 packets of each client, 2 of a few to foreign flows"
@@ -38,15 +36,16 @@ def _true_verdict(block: dict[str, Any], look: Seen) -> str:
 
 def _is_old(block: dict[str, Any], look: Seen) -> bool:
     """Whether the NIC has held a rule of the block for seconds, in which a packet would have been counted."""
-    return any(tc_age_s(look)[flow.ufid or ""] >= _OLD_S for flow in megaflows_of(block, look))
+    rules = (look.filters[flow.ufid or ""] for flow in megaflows_of(block, look))
+    return any(rule["actions"][-1].get("installed", 0) >= _OLD_S for rule in rules)
 
 
 def _place(look: Seen, ufid: str) -> str:
     held = {rule.ufid: rule.packets for rule in look.rules}
     if ufid in held:
         # Nothing is sent while a moment is judged, so that only counters can confirm the NIC.
-        return "HW" if held[ufid] >= tc_counters(look)[ufid].sw_packets else "UNCONFIRMED"
-    return "TC_SW" if ufid in look.tc_ufids else "SW"
+        return "HW" if held[ufid] >= tc_counters(look.tc)[ufid].sw_packets else "UNCONFIRMED"
+    return "TC_SW" if ufid in look.filters else "SW"
 
 
 def _true_answers(judged: Judged) -> set[str]:
@@ -120,7 +119,7 @@ def test_exactly_the_megaflows_without_an_entry_of_the_nic_are_explained_in_its_
         flows = [flow for flow in judged.look.megaflows if flow.in_port in ("p0", "p1", "x0")]
         assert set(judged.explained) == {flow.ufid for flow in flows} - held, judged.look.label
         assert not [reasons for reasons in judged.explained.values() if reasons[0]["cause"] == "unknown"]
-        in_tc = judged.look.tc_ufids - in_hardware_by_tc(judged.look)
+        in_tc = judged.look.filters.keys() - judged.look.in_hardware_by_tc
         for ufid in in_tc & story.refused.keys():
             first = judged.explained[ufid][0]
             assert first["likelihood"] == "confirmed", first

@@ -14,11 +14,9 @@ import pytest
 from tests.nic.guest.catalogue import BALANCED, SCENARIOS
 from tests.nic.guest.frames import summary_of
 from tests.nic.guest.scenarios.accepted import NAT_CLIENTS, SERVERS
-from tests.nic.recorded import VIP, Seen, Story, in_hardware_by_tc, packets_matching, tc_counters
+from tests.nic.recorded import BLOCKS, VIP, Seen, Story, packets_matching, tc_counters
 from xenoovs.datapath.megaflow import Verdict, match_of, output_ports, verdict_of
 
-BLOCKS = 7
-"""Flows of balancers/dns.yaml: the popcounts of its three windows."""
 SHARES = {"02:00:5e:10:00:02": 32, "02:00:5e:10:00:03": 19, "02:00:5e:10:00:04": 13}
 """How many of the 64 clients, one a value of the low six bits, each backend's blocks hold (balancers/dns.yaml)."""
 
@@ -48,7 +46,7 @@ def test_in_hardware_means_an_entry_of_the_nic_and_every_entry_is_in_hardware(st
     for look in story.looks:
         held = {rule.ufid for rule in look.rules}
         assert _ufids(look, Verdict.HW) == held, look.label
-        assert in_hardware_by_tc(look) == held, look.label
+        assert look.in_hardware_by_tc == held, look.label
 
 
 @every_scenario
@@ -69,7 +67,7 @@ def test_each_entry_is_its_megaflow(story: Story) -> None:
 def test_each_entry_counts_what_tc_and_the_megaflow_say(story: Story) -> None:
     # A packet that missed in the NIC just before the rule came may still meet the rule in the software of TC.
     for look in story.looks:
-        counters, packets = tc_counters(look), _packets_by_ufid(look)
+        counters, packets = tc_counters(look.tc), _packets_by_ufid(look)
         for rule in look.rules:
             counter = counters[rule.ufid]
             assert (counter.hw_packets, counter.hw_bytes) == (rule.packets, rule.bytes), look.label
@@ -140,7 +138,7 @@ def test_nat(story: Story) -> None:
     assert by_port == {("p0", Verdict.HW): 6, ("p1", Verdict.HW): 4}
     packets = {"p0": 2 * len(NAT_CLIENTS), "p1": 2 * len(SERVERS)}
     assert {port: look.ports[port].hit - before.ports[port].hit for port in packets} == packets
-    [said] = [said for said in story.record["said"] if said["argv"] == ["translated"]]
+    [said] = story.said("translated")
     ends = Counter[tuple[Any, ...]]()
     for port, text in json.loads(said["stdout"]):
         frame = bytes.fromhex(text)
@@ -188,13 +186,10 @@ def test_foreign_port(story: Story) -> None:
     assert story.refused == dict.fromkeys(refused, "eswitch: egress device is not on this eswitch")
     # The veth as ingress has no driver to ask, so nothing is refused.
     assert [verdict_of(flow) for flow in look.megaflows if flow.in_port == "x0"] == [Verdict.TC_SW]
-    assert story.record["features"]["x0"] == "absent"
-    assert story.record["switch_ids"] == {"p0": b"eswitch".hex(), "p1": b"eswitch".hex(), "x0": ""}
 
 
 def test_fixed__without_the_feature_the_driver_takes_no_rules(story: Story) -> None:
     look = story.look("without the feature")
-    assert story.record["features"] == {"p0": "off", "p1": "on", "pf0hpf": "on"}
     assert Counter(look.verdicts().values()) == {Verdict.TC_SW: BLOCKS}
     assert story.refused == dict.fromkeys(look.verdicts(), "TC offload is disabled on net device")
 

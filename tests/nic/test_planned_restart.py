@@ -7,13 +7,10 @@ from collections import Counter
 import pytest
 
 from tests.nic.losses import SCENARIO, Window, windows_of
-from tests.nic.recorded import Story
+from tests.nic.recorded import BLOCKS, Story
 from xenoovs.datapath.megaflow import Verdict
 
 pytestmark = pytest.mark.parametrize("story", [SCENARIO], indirect=True)
-
-_BLOCKS = 7
-"""Flows of balancers/dns.yaml."""
 
 
 def _windows(story: Story) -> dict[str, Window]:
@@ -27,7 +24,7 @@ def test_nothing_is_lost_from_the_end_of_the_old_to_the_start_of_the_new(story: 
         window = windows[begin]
         assert window.sent > 0
         assert (window.lost, window.hit, window.miss) == (0, window.sent, 0), begin
-        assert window.rules == _BLOCKS, begin
+        assert window.rules == BLOCKS, begin
 
 
 def test_the_new_one_takes_the_rules_away_and_packets_are_lost_until_flows_and_rules_are_back(story: Story) -> None:
@@ -44,7 +41,7 @@ def test_nothing_is_lost_any_more_when_the_command_has_ended(story: Story) -> No
     windows = _windows(story)
     assert [windows[begin].lost for begin in ("flows are back", "rules are back")] == [0, 0]
     last = windows["rules are back"]
-    assert (last.hit, last.miss, last.rules) == (last.sent, 0, _BLOCKS)
+    assert (last.hit, last.miss, last.rules) == (last.sent, 0, BLOCKS)
 
 
 def test_no_packet_comes_twice_and_each_client_keeps_its_backend(story: Story) -> None:
@@ -59,4 +56,4 @@ def test_no_packet_comes_twice_and_each_client_keeps_its_backend(story: Story) -
 
 def test_everything_is_in_hardware_again(story: Story) -> None:
     for look in story.looks:
-        assert Counter(look.verdicts().values()) == {Verdict.HW: _BLOCKS}, look.label
+        assert Counter(look.verdicts().values()) == {Verdict.HW: BLOCKS}, look.label

@@ -134,7 +134,7 @@ def test_tunnel_paths__a_local_address_on_the_bridge_is_refused_both_ways(story:
 
 def test_tunnel_paths__why_has_the_drivers_words_and_calls_no_tunnel_device_unfit(story: Story) -> None:
     """It said of genev_sys_6081, as certain: "accepts no rules: its driver cannot", and "no port of an eSwitch"."""
-    [said] = [said for said in story.record["said"] if said["argv"][0] == "why"]
+    [said] = story.said("why")
     report = json.loads(said["stdout"])
     assert (said["exit_code"], said["stderr"]) == (2, "")
     reasons = {row["in_port"]: row["reasons"] for row in report["megaflows"]}

@@ -135,10 +135,6 @@ class Record:
     said: list[Said] = field(default_factory=list)
     judgements: list[Judgement] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
-    features: dict[str, str] = field(default_factory=dict)
-    """hw-tc-offload (`on`, `off`, `absent`) by port, where the scenario records it."""
-    switch_ids: dict[str, str] = field(default_factory=dict)
-    """`/sys/class/net/PORT/phys_switch_id` by port; empty for a port of no switch."""
     rules_left: str = ""
     """The NIC's rule table after OVS has removed its bridge."""
     ovs_log: list[str] = field(default_factory=list)
