@@ -38,7 +38,6 @@ class FleetDpu:
     store: FleetServers
     netns: str | None = None
     process: subprocess.Popen[str] | None = None
-    env: dict[str, str] = field(default_factory=dict)
 
     @property
     def socket(self) -> Path:
@@ -55,7 +54,7 @@ class FleetDpu:
         return [str(XENOOVS), "agent", str(self.config), "--db", self.bridge.ovs.db, *remotes, "--dpu", self.name]
 
     def start(self) -> None:
-        self.process = start(*self.argv()[1:], env=self.env, netns=self.netns)
+        self.process = start(*self.argv()[1:], netns=self.netns)
 
     def stop(self) -> str:
         """End the agent; return its log."""

@@ -87,42 +87,6 @@ def test_a_server_is_described_as_before_after_a_kill_of_the_agent_and_its_drain
         assert xenoovs("reset", "dns", "fips3", *db).status == 0
 
 
-def test_commands_of_probes_and_notifications_die_with_a_killed_agent(bridge: DummyBridge, tmp_path: Path) -> None:
-    config, program, pids = tmp_path / "my.yaml", tmp_path / "program", tmp_path / "pids"
-    config.write_text(
-        f"health: {{probe: exec, command: [{program}], interval: 60s, timeout: 60s, fall: 1}}\n"
-        f"notify: {{command: [{program}], timeout: 60s}}\n"
-        + SMALL_CONFIG.replace("weight: 70", "weight: 70, address: 198.51.100.2").replace(
-            "weight: 30", "weight: 30, address: 198.51.100.3"
-        )
-    )
-    # The first backend is down at once, so its command runs; the probe of the other one does not end.
-    program.write_text(
-        '#!/bin/sh\nif [ "$XENOOVS_ADDRESS/$#" = 198.51.100.2/0 ]; then exit 1; fi\n'
-        f'sleep 600 &\necho "$# $$ $!" >> {pids}\nwait\n'
-    )
-    program.chmod(0o755)
-    with agent(bridge, config, "--allow-exec") as process:
-
-        def begun() -> dict[str, list[int]]:
-            lines = [line.split() for line in pids.read_text().splitlines()] if pids.exists() else []
-            return {words[0]: [int(word) for word in words[1:]] for words in lines}
-
-        eventually(lambda: begun().keys() == {"0", "3"}, "a probe and a command that do not end")
-        running = [pid for of_one in begun().values() for pid in of_one]
-        process.kill()
-        process.wait()
-        eventually(lambda: not any(is_running(pid) for pid in running), "the end of both, with their children")
-
-
-def is_running(pid: int) -> bool:
-    """Whether the process is there and not only waits to be reaped (proc(5), /proc/pid/stat)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 def test_changes_are_refused_that_an_agent_would_take_back_wherever_its_socket_is(
     xenoovs: CommandLine, bridge: DummyBridge, config: Path, tmp_path: Path
 ) -> None:

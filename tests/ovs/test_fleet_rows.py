@@ -1,4 +1,4 @@
-"""What the store of a fleet holds of services: groups of DPUs, on two DPUs, each an Open vSwitch of its own."""
+"""The file of a DPU and the services of its fleet: commands on its host, tunnels and IPsec."""
 
 from __future__ import annotations
 
@@ -16,61 +16,9 @@ from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import files_of
 from xenoovs.switch.process import run, try_run
 
-WEB = """\
-  - name: web
-    groups: edge
-    vip: 10.3.10.80
-    protocol: tcp
-    ports: [80]
-    backends:
-      - {name: web1, mac: 02:00:5e:10:00:12, weight: 1}
-      - {name: web2, mac: 02:00:5e:10:00:13, weight: 1}
-"""
-
-
-def has_web(dpu: FleetDpu) -> bool:
-    return any("02:00:5e:10:00:12" in line for line in dpu.blocks())
-
-
-def test_a_dpu_serves_the_services_of_its_groups(store: FleetServers) -> None:
-    one, two = store.dpus
-    file = store.directory.parent / "services.yaml"
-    file.write_text(SMALL_CONFIG + WEB)
-    said = store.fleet("apply", file, "--now", "--yes")
-    assert (said.status, "no DPU is in the group edge, so none has web" in said.err) == (0, True), said.out
-    assert (has_web(one), has_web(two), store.is_well()) == (False, False, True)
-
-    said_of = store.fleet("set-dpu", "dpu2", "--groups", "edge")
-    assert (said_of.status, said_of.out) == (0, "dpu2: groups edge, rack none, wave 3\n")
-    eventually(lambda: has_web(two) and store.is_well(), "the service of its group")
-    assert (has_web(one), store.fleet("diff").status) == (False, 0)
-
-    # Once forgotten, it keeps its groups, and still follows.
-    assert store.fleet("forget", "dpu2").status == 0
-    assert store.fleet("drain", "dns", "fips2").status == 0
-    eventually(lambda: not any("02:00:5e:10:00:02" in line for line in two.blocks()), "the drain")
-    assert has_web(two)
-    said_of = store.fleet("add-dpu", "dpu2", "--groups", "edeg")
-    assert "no service is for the group edeg yet (did you mean edge?)" in said_of.err
-    eventually(lambda: not has_web(two), "another group")
-
-
 TUNNELED = SMALL_CONFIG.replace("services:", "tunnels: [{name: gnv0, type: geneve, key: 5001}]\nservices:") + (
     '      - {name: far, mac: "02:00:5e:10:00:0d", weight: 30, egress: gnv0, remote: 192.168.77.11}\n'
 )
-
-
-def add_tunnel(dpu: FleetDpu, name: str, local: str) -> None:
-    """Write the tunnel to the file of the DPU, and make the port as `xenoovs tunnels` says, with that file."""
-    eventually(dpu.cache.exists, "the saved view")
-    dpu.config.write_text(dpu.config.read_text() + f"tunnels: [{{name: {name}, type: geneve, local: {local}}}]\n")
-    xenoovs, db = dpu.store.xenoovs, ("--db", dpu.bridge.ovs.db)
-    shown = xenoovs("doctor", dpu.config, *db)
-    assert f"tunnel port {name}: does not exist" in shown.out, shown.out + shown.err
-    assert "services as the agent saved them: generation " in shown.err
-    shown = xenoovs("tunnels", dpu.config, *db)
-    assert shown.status == 0, shown.err
-    run(["sh", "-c", shown.out])
 
 
 def test_suggested_commands_work_with_the_file_of_a_dpu(store: FleetServers) -> None:
@@ -93,55 +41,29 @@ def test_suggested_commands_work_with_the_file_of_a_dpu(store: FleetServers) -> 
     assert (shown.status, "is the file of a DPU of a fleet" in shown.err) == (64, True)
 
 
-FARTHER = '      - {name: farther, mac: "02:00:5e:10:00:0e", weight: 30, egress: gnv0, remote: 192.168.77.12}\n'
 SECRET = "correct horse battery staple"
 
 
-def add_port(dpu: FleetDpu, name: str, *, local: str, remote: str = "flow") -> None:
-    options = ("type=geneve", f"options:remote_ip={remote}", f"options:local_ip={local}", "options:key=flow")
-    dpu.bridge.ovs.vsctl("add-port", "ovsbr1", name, "--", "set", "interface", name, *options)
+def with_tunnel(local: str, more: str = "") -> str:
+    """The file of a DPU with its end of the tunnel."""
+    return f"{LOCAL}tunnels: [{{name: gnv0, type: geneve, local: {local}{more}}}]\n"
 
 
-def tunnel(name: str, *, local: str, more: str = "") -> str:
-    return f"tunnels: [{{name: {name}, type: geneve, local: {local}{more}}}]\n"
-
-
-def test_a_dpu_with_a_port_for_each_remote_has_the_blocks_of_one_with_a_shared_port(store: FleetServers) -> None:
-    one, two = store.dpus
-    one.config.write_text(
-        LOCAL.replace("hosts: p2", "gnv0: tn0") + tunnel("tn0", local="192.168.77.1", more=", ports: each")
-    )
-    add_port(one, "tn0-c0a84d0b", local="192.168.77.1", remote="192.168.77.11")
-    lacks = "this DPU has no tunnel gnv0, needed by backends of dns"
-    (file := store.directory.parent / "services.yaml").write_text(TUNNELED)
-    apply_until(store, file, lambda said: lacks in said.err)
-    add_tunnel(two, "gnv0", "192.168.77.2")
-    eventually(store.is_well, "the tunnels")
-    assert "output:tn0-c0a84d0b" in behind(one, "0d")
-    assert "output:gnv0" in behind(two, "0d")
-    assert "load:0xc0a84d0b->NXM_NX_TUN_IPV4_DST[]" in behind(two, "0d")
-    assert matches(one) == matches(two)
-
-    # A new remote needs a port of its own on the one DPU alone, which keeps all that it had until then.
-    before = one.blocks()
-    file.write_text(TUNNELED + FARTHER)
-    apply_until(store, file, lambda said: "tn0-c0a84d0c" in said.err and "dpu2: " not in said.err)
-    assert (one.blocks(), "output:gnv0" in behind(two, "0e")) == (before, True)
-    add_port(one, "tn0-c0a84d0c", local="192.168.77.1", remote="192.168.77.12")
-    eventually(store.is_well, "the port of the new remote")
-    assert "output:tn0-c0a84d0c" in behind(one, "0e")
-    assert matches(one) == matches(two)
-    assert store.fleet("diff").status == 0
+def add_port(dpu: FleetDpu) -> None:
+    """Make the port of the tunnel as `xenoovs tunnels` says with the file of the DPU."""
+    eventually(dpu.cache.exists, "the saved view")
+    xenoovs, db = dpu.store.xenoovs, ("--db", dpu.bridge.ovs.db)
+    shown = xenoovs("doctor", dpu.config, *db)
+    assert "tunnel port gnv0: does not exist" in shown.out, shown.out + shown.err
+    assert "services as the agent saved them: generation " in shown.err
+    shown = xenoovs("tunnels", dpu.config, *db)
+    assert shown.status == 0, shown.err
+    run(["sh", "-c", shown.out])
 
 
 def behind(dpu: FleetDpu, mac: str) -> str:
     """The flows of a backend."""
     return "\n".join(line for line in dpu.flows() if f"02:00:5e:10:00:{mac}" in line).replace('"', "")
-
-
-def matches(dpu: FleetDpu) -> list[str]:
-    """What selects the clients of each block, without the actions, which name ports."""
-    return [line.split(" actions=")[0] for line in dpu.blocks()]
 
 
 @contextmanager
@@ -181,10 +103,10 @@ def test_a_dpu_with_ipsec_serves_once_it_has_key_and_policy_and_the_key_stays_th
 ) -> None:
     key = tmp_path / "psk"
     key.write_text(SECRET)
-    of_dpu = LOCAL + tunnel("gnv0", local="192.168.77.1", more=f", key: 5001, ipsec: {{psk_file: {key}}}")
+    of_dpu = with_tunnel("192.168.77.1", f", key: 5001, ipsec: {{psk_file: {key}}}")
     for dpu in store.dpus:
-        dpu.config.write_text(LOCAL + tunnel("gnv0", local="192.168.77.2"))
-        add_port(dpu, "gnv0", local="192.168.77.2")
+        dpu.config.write_text(with_tunnel("192.168.77.2"))
+        add_port(dpu)
     with _kernel_dpu(tmp_path, store) as encrypting:
         encrypting.config.write_text(of_dpu)
         assert store.fleet("add-dpu", encrypting.name).status == 0

@@ -107,49 +107,6 @@ def test_a_server_that_hangs_is_not_reported_as_stopped(fleet: Fleet, tmp_path: 
     eventually(lambda: not is_running(hung), "its end")
 
 
-NO_FILES = ["--tls-key", "k", "--tls-cert", "c", "--tls-ca", "a"]
-
-
-@pytest.mark.parametrize(
-    ("command", "options", "message"),
-    [
-        ("init", ["--servers", "192.0.2.1,192.0.2.2"], "--servers and --local belong together"),
-        ("init", ["--servers", "192.0.2.1", "--local", "192.0.2.9"], "--local 192.0.2.9 is none of --servers"),
-        ("init", ["--servers", "192.0.2.1,192.0.2.1", "--local", "192.0.2.1"], "a server is listed twice"),
-        ("init", ["--servers", "192.0.2.1:70000", "--local", "x"], "'192.0.2.1:70000' is no server"),
-        ("init", ["--name", ""], "--name '': use 1 to 128 printable characters"),
-        ("init", ["--name", "a\nb"], "--name 'a\\nb': use 1 to 128 printable characters"),
-        ("server", [], "xenoovs.db does not exist; create it with `xenoovs fleet init`"),
-        ("server", ["--listen", "6661"], "'6661' is no port to listen at: expected ADDRESS:PORT"),
-        ("relay", [], "--from is missing"),
-        ("relay", ["--from", "nowhere"], "'nowhere': expected unix:/PATH, ssl:ADDRESS:PORT"),
-        # Beyond this host TLS is required.
-        (
-            "init",
-            ["--servers", "192.0.2.1", "--local", "192.0.2.1"],
-            "server 192.0.2.1 can be reached from other hosts",
-        ),
-        ("init", ["--servers", "127.0.0.1.example", "--local", "127.0.0.1.example"], "give --tls-key, --tls-cert"),
-        ("init", ["--tls-key", "k"], "TLS needs all of --tls-key, --tls-cert and --tls-ca"),
-        ("init", NO_FILES, "cannot use c with the key k for TLS: No such file"),
-        ("server", ["--listen", "0.0.0.0:6661"], "0.0.0.0:6661 can be reached from other hosts: give --tls-key"),
-        ("server", ["--listen-states", "[::]:6663"], "[::]:6663 can be reached from other hosts: give --tls-key"),
-        ("server", NO_FILES, "cannot use c with the key k for TLS: No such file"),
-        ("relay", ["--from", "tcp:127.0.0.1:6661", "--listen", "192.0.2.9:6662"], "192.0.2.9:6662 can be reached"),
-        ("relay", ["--from", "tcp:192.0.2.1:6661"], "tcp:192.0.2.1:6661 is another host: use ssl:"),
-        ("relay", ["--from", "ssl:192.0.2.1:6661"], "TLS needs --tls-key, --tls-cert and --tls-ca"),
-    ],
-)
-def test_wrong_input_is_one_sentence_and_makes_nothing(
-    fleet: Fleet, tmp_path: Path, command: str, options: list[str], message: str
-) -> None:
-    said = fleet(command, tmp_path / "d", *options)
-    assert said.status in (1, 64)
-    assert message in said.err
-    assert "Traceback" not in said.err
-    assert not (tmp_path / "d").exists()
-
-
 def test_a_port_in_use_is_reported_and_nothing_stays_running(fleet: Fleet, tmp_path: Path) -> None:
     host = loopback(1, NETWORK + 3)
     one, two = tmp_path / "one", tmp_path / "two"

@@ -60,22 +60,13 @@ def test_a_roll_out_outlives_ctrl_c_and_its_controller_and_stop_takes_it_back(
     waiting = start("fleet", "apply", config, "--yes", "--soak", "1h", "--directory", store.directory)
     eventually(lambda: waiting.poll() is not None or one.blocks() != before, "the canary")
     assert waiting.poll() is None, waiting.communicate()
-    said = store.fleet("apply", config, "--now", "--yes")
-    assert (said.status, "config 2 is rolled out at present" in said.err) == (1, True)
     waiting.send_signal(signal.SIGINT)
     _, text = waiting.communicate()
     assert "the controller goes on with the roll-out of config 2" in text
 
     store.end_controller()
     store.start_controller()
-    # Both get the override, the canary beside what it tries.
-    assert store.fleet("drain", "dns", "fips2").status == 0
-    eventually(lambda: not any("02:00:5e:10:00:02" in line for line in one.blocks() + two.blocks()), "the drain")
-    assert any("output:p2" in line for line in one.blocks())
-    assert not any("output:p2" in line for line in two.blocks())
-    assert any("config 2 is rolled out: wave 1, 1 of 2 DPUs" in each for each in store.status()["problems"])
-    assert store.fleet("reset", "dns", "fips2").status == 0
+    assert (one.blocks() != before, two.blocks()) == (True, before)
     assert store.fleet("stop").status == 0
-    eventually(lambda: one.blocks() == two.blocks() and store.is_well(), "the way back")
-    assert not any("output:p2" in line for line in one.blocks())
+    eventually(lambda: one.blocks() == before and store.is_well(), "the way back")
     assert store.intents() == ["refused", "current"]

@@ -174,9 +174,12 @@ def test_killed_beside_the_restart_it_is_reported_and_finished(
         assert [row["state"] for row in checks(xenoovs, own_ovs, "leftovers")] == ["ok"]
 
 
-def test_on_and_off_are_in_effect_and_the_flows_are_there(
+def test_on_and_off_are_in_effect_and_the_flows_are_there_also_after_a_restart_that_fails(
     own_ovs: DummyOvs, tmp_path: Path, xenoovs: CommandLine
 ) -> None:
+    def refuse(_: DummyOvs) -> None:
+        raise CommandFailed(argv=("systemctl",), exit_code=1, stdout="", stderr="no")
+
     with own_ovs.bridge() as bridge:
         before, setting = filled(bridge), OffloadSwitch(endpoint(own_ovs))
         for wanted, word in ((True, "on: "), (False, "off, as set: ")):
@@ -185,24 +188,11 @@ def test_on_and_off_are_in_effect_and_the_flows_are_there(
             assert setting.is_as(wanted=wanted)
             assert [row["seen"].startswith(word) for row in checks(xenoovs, own_ovs, "hw-offload in effect")] == [True]
             assert everything(bridge) == before
-        assert not list(own_ovs.ovs.directory.glob("xenoovs-offload.json"))
-
-
-def test_a_restart_that_fails_leaves_the_flows_and_the_setting_that_is_in_effect(
-    own_ovs: DummyOvs, tmp_path: Path
-) -> None:
-    def refuse(_: DummyOvs) -> None:
-        raise CommandFailed(argv=("systemctl",), exit_code=1, stdout="", stderr="no")
-
-    with own_ovs.bridge() as bridge:
-        before, setting = filled(bridge), OffloadSwitch(endpoint(own_ovs))
-        for is_on in (True, False):
-            change(own_ovs, tmp_path, wanted=is_on)
             with pytest.raises(CommandFailed):
-                change(own_ovs, tmp_path, wanted=not is_on, order=refuse)
-            assert setting.is_as(wanted=True) or setting.is_as(wanted=is_on)
-            assert everything(bridge) == before
-            assert not waits(own_ovs)
+                change(own_ovs, tmp_path, wanted=not wanted, order=refuse)
+            assert setting.is_as(wanted=True) or setting.is_as(wanted=wanted)
+            assert (everything(bridge), waits(own_ovs)) == (before, False)
+        assert not list(own_ovs.ovs.directory.glob("xenoovs-offload.json"))
 
 
 def test_beside_another_restart_or_with_meters_it_is_refused(own_ovs: DummyOvs) -> None:

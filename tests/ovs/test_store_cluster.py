@@ -54,13 +54,23 @@ def remotes(servers: Sequence[StoreServer]) -> str:
     return ",".join(server.files.remote for server in servers)
 
 
-def test_without_a_majority_nothing_is_written_and_readers_see_it(cluster: list[StoreServer]) -> None:
+def facts(server: StoreServer) -> ServerFacts:
+    return next(each for each in host_facts(server.files.directory) if each.database is server.database)
+
+
+def test_a_silent_server_is_named_and_without_a_majority_nothing_is_written_and_all_see_it(
+    cluster: list[StoreServer],
+) -> None:
     first = leader(cluster)
     others = [server for server in cluster if server is not first]
+    eventually(lambda: not list(facts(first).problems()), "a leader without problems")
+    assert sorted(facts(server).role.value for server in cluster) == ["follower", "follower", "leader"]
     with StoreClient(first.files.remote, with_intents=True) as client:
         first_view(client)
-        for server in others:
-            server.kill()
+        others[0].kill()
+        assert facts(others[0]).role is ServerRole.DOWN
+        eventually(lambda: any("has not answered for" in each for each in facts(first).problems()), "the silent server")
+        others[1].kill()
         try:
             outcome = client.commit(0, Changes({"dns": service("dns", "a")}), timeout_s=1)
         except StoreUnreachable:
@@ -68,6 +78,7 @@ def test_without_a_majority_nothing_is_written_and_readers_see_it(cluster: list[
         assert outcome is CommitOutcome.UNKNOWN
         eventually(lambda: "cut off from its cluster" in client.connection.reason, "the client leaves it")
         assert (client.connection.is_connected, client.view() is None) == (False, False)
+        eventually(lambda: any("lost most of its cluster" in each for each in facts(first).problems()), "no majority")
         for server in others:
             server.start(wait=False)
         eventually(lambda: client.connection.is_connected, "the return")
@@ -94,33 +105,6 @@ def test_a_relay_without_its_source_is_left(tmp_path: Path) -> None:
         assert reader.view() == good
 
 
-def test_servers_report_their_role_and_the_leader_names_one_that_is_gone(cluster: list[StoreServer]) -> None:
-    def facts(server: StoreServer) -> ServerFacts:
-        return next(each for each in host_facts(server.files.directory) if each.database is server.database)
-
-    first = leader(cluster)
-    eventually(lambda: not list(facts(first).problems()), "a leader without problems")
-    found = sorted(facts(server).role.value for server in cluster)
-    assert found == ["follower", "follower", "leader"]
-    status = facts(first).cluster
-    assert status is not None
-    assert len(status.members) == 3
-    eventually(lambda: {lag(facts(first), each.id) for each in status.members} == {0}, "no server lacks an entry")
-
-    gone = next(server for server in cluster if server is not first)
-    gone.kill()
-    assert facts(gone).role is ServerRole.DOWN
-    eventually(lambda: any("has not answered for" in each for each in facts(first).problems()), "the silent server")
-
-    next(server for server in cluster if server not in (first, gone)).kill()
-    eventually(lambda: any("lost most of its cluster" in each for each in facts(first).problems()), "no majority")
-
-
-def lag(facts: ServerFacts, member: str) -> int | None:
-    assert facts.cluster is not None
-    return next(facts.cluster.lag(each) for each in facts.cluster.members if each.id == member)
-
-
 def test_a_server_that_lost_its_files_is_replaced(cluster: list[StoreServer]) -> None:
     """As docs/how-to/fleet-store.md says it: the leader forgets the old server, and a new one joins at its address."""
     first = leader(cluster)
@@ -138,9 +122,9 @@ def test_a_server_that_lost_its_files_is_replaced(cluster: list[StoreServer]) ->
         assert writer.commit(1, Changes({"web": service("web", "a")}), timeout_s=60) is CommitOutcome.COMMITTED
     with StoreClient(gone.files.remote) as reader:
         assert set(wait_generation(reader, 2).services) == {"dns", "web"}
-    facts = next(each for each in host_facts(first.files.directory) if each.database is first.database)
-    assert facts.cluster is not None
-    assert len(facts.cluster.members) == 3
+    status = facts(first).cluster
+    assert status is not None
+    assert len(status.members) == 3
 
 
 DISK = "2m"

@@ -17,11 +17,8 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.command_line import SMALL_CONFIG, CommandLine, start
 from tests.ovs.certificates import certificates
-from tests.ovs.fleets import LOCAL, running_fleet
 from tests.ovs.stores import StoreServer, first_view, loopback, ovsdb_client, service, wait_generation
-from tests.ovs.test_fleet_servers import NO_FILES
 from tests.patience import eventually
 from xenoovs.store.client import CommitOutcome, DpuStatusClient, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase, schema_text
@@ -30,8 +27,6 @@ from xenoovs.store.servers import (
     StorePort,
     create_databases,
     files_of,
-    start_server,
-    stop_server,
 )
 from xenoovs.store.view import Changes, DpuStatus
 from xenoovs.switch.certificates import Certificates
@@ -224,27 +219,6 @@ def test_whoever_reads_the_services_changes_none(
     assert ovsdb_client(fleet.files.remote, None, "dump", "xenoovs").stdout == before
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--fleet", "ssl:192.0.2.1:6662"], "ssl:192.0.2.1:6662: TLS needs --tls-key, --tls-cert and --tls-ca"),
-        (["--fleet", "tcp:192.0.2.1:6662"], "tcp:192.0.2.1:6662 is another host: use ssl:"),
-        (["--fleet", "unix:/none", "--fleet-state", "tcp:192.0.2.1:6663"], "tcp:192.0.2.1:6663 is another host"),
-        (["--fleet", "unix:/none", *NO_FILES], "cannot use c with the key k for TLS: No such file"),
-        (["--fleet", "unix:/none", "--tls-key", "k", "--tls-cert", "c"], "TLS needs all of --tls-key, --tls-cert"),
-        (["--fleet", "unix:/none", "--tls-ca", "a"], "TLS needs all of --tls-key, --tls-cert and --tls-ca"),
-        (["--tls-ca", "a"], "--tls-ca goes with --fleet"),
-    ],
-)
-def test_an_agent_without_usable_certificates_does_not_start(
-    xenoovs: CommandLine, tmp_path: Path, options: list[str], message: str
-) -> None:
-    config = tmp_path / "dpu1.yaml"
-    config.write_text(LOCAL)
-    said = xenoovs("agent", config, "--db", f"unix:{tmp_path}/db.sock", *options)
-    assert (said.status in (1, 64), message in said.err) == (True, True), said.err
-
-
 def test_certificates_of_the_guide_let_no_dpu_pose_as_the_store(tmp_path: Path) -> None:
     blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs/how-to/fleet-set-up.md").read_text(), re.DOTALL)
     (recipe,) = (block for block in blocks if "openssl req -x509" in block)
@@ -263,37 +237,6 @@ def test_certificates_of_the_guide_let_no_dpu_pose_as_the_store(tmp_path: Path) 
                     eventually(lambda: "TLS failed" in reader.connection.reason, "the refusal")
             relayed = ovsdb_client(server.remote, made["store1"], "list-dbs")
             assert (relayed.returncode == 0) is is_trusted, relayed
-
-
-def test_an_agent_whose_certificate_has_another_name_says_so_once(
-    authority: trustme.CA, dpu1: Certificates, tmp_path: Path, xenoovs: CommandLine
-) -> None:
-    with running_fleet(tmp_path, xenoovs, dpus=1) as store:
-        services = tmp_path / "services.yaml"
-        services.write_text(SMALL_CONFIG)
-        assert store.fleet("apply", services, "--now", "--yes").status == 0
-        (dpu,) = store.dpus
-        dpu.stop()
-        files = files_of(store.directory, StoreDatabase.STATES)
-        stop_server(files)
-        port = StorePort(loopback(1, NETWORK + 3), STATE_PORT, is_read_only=False, is_tls=True)
-        assert start_server(files, [port], tls=certificates(authority, tmp_path, "server")) == ""
-        tls = ["--tls-key", dpu1.key, "--tls-cert", dpu1.certificate, "--tls-ca", dpu1.authority]
-        remotes = ["--fleet", store.remote(StoreDatabase.FLEET), "--fleet-state", port.remote]
-        db = dpu.bridge.ovs.db
-        dpu.process = start("agent", dpu.config, "--db", db, *remotes, *tls, "--dpu", "dpu2")
-        eventually(dpu.answers, "its socket")
-        told = (
-            "the fleet does not get the reports of this DPU: the fleet's store refuses this change: the status of dpu2"
-        )
-        eventually(lambda: told in xenoovs("status", "--db", db).out, "the refusal in its status")
-        assert dpu.process.poll() is None
-        assert dpu.stop().count("the store refuses the reports of this DPU") == 1
-        dpu.process = start("agent", dpu.config, "--db", db, *remotes, *tls, "--dpu", "dpu1")
-        eventually(
-            lambda: dpu.answers() and "fleet does not get" not in xenoovs("status", "--db", db).out, "no refusal"
-        )
-        dpu.stop()
 
 
 @pytest.mark.parametrize("whose", ["server", "agent"])

@@ -7,8 +7,8 @@ up; the config of the service is service.yaml. `link NAME TARGET` makes a link. 
 each choice of `{this,that}`; `< NAME` is its standard input, and `> NAME` writes what it prints. Below it, of its
 output: `exit` (0, if it is missing), `out` and `err` (each has the text, whatever its blanks; after 1 and 64 `out` is
 empty without such a line), `no` (neither has it), `last` (the end of the last line), `lines` (their number in `out`),
-and `json PATH VALUE`, where `[]` in a path is each item of a list; `error PATH VALUE` is for the last line of the
-errors, which is JSON.
+`missing` (a path that is not there), and `json PATH VALUE`, where `[]` in a path is each item of a list; `error PATH
+VALUE` is for the last line of the errors, which is JSON.
 """
 
 from __future__ import annotations
@@ -98,6 +98,8 @@ def check(command: str, result: CommandResult, checks: list[tuple[str, str]]) ->
                 assert plain(text) not in plain(result.out + result.err), command
             case "lines":
                 assert len(result.out.splitlines()) == int(text), command
+            case "missing":
+                assert not Path(text).exists(), command
             case "last":
                 assert result.out.splitlines()[-1].endswith(text)
             case "json":

@@ -26,7 +26,7 @@ from xenoovs.agent.state import RoundFacts, Runtime
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import AgentRefused, CommandTimeout, ConfigError, ConfigUnreadable, StateUnusable
 from xenoovs.show.snapshot import Override, Snapshot, parse_snapshot
-from xenoovs.store.view import FleetView
+from xenoovs.store.view import Dpu, FleetView
 from xenoovs.switch.process import run
 
 
@@ -302,6 +302,21 @@ def test_a_service_that_is_removed_is_logged_with_its_name(scene: Scene, caplog:
         eventually(lambda: agent.state.round.rounds == 2, "a round without the config")
     (removed,) = [vars(record)["facts"] for record in caplog.records if record.message == "service removed"]
     assert removed["service"] == "web"
+
+
+def test_a_dpu_that_is_forgotten_keeps_the_groups_that_it_had(scene: Scene) -> None:
+    scene.config.write_text("version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1}\n")
+    grouped = SMALL_CONFIG.replace("    vip:", "    groups: [edge]\n    vip:")
+    view = settled(given(replace(EMPTY, dpus={"dpu1": Dpu("dpu1", frozenset({"edge"}))}), grouped))
+    config = FleetConfig(scene.config, view, "dpu1")
+    for generation, dpus, services in (
+        (view.generation + 1, {}, ["dns"]),
+        (view.generation + 2, {"dpu1": Dpu("dpu1", frozenset({"edeg"}))}, []),
+    ):
+        config.offer(replace(view, generation=generation, dpus=dpus))
+        assert config.poll()
+        config.accept()
+        assert [service.name for service in config.good.balancer.services] == services
 
 
 def test_a_generation_of_a_fleet_that_changes_nothing_here_has_no_round(

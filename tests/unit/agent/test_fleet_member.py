@@ -112,18 +112,29 @@ def refuse(*_: object) -> None:
 class Member:
     """A DPU without switch and store. `read`: reads the decision from its flows. `put`: its reports."""
 
-    def __init__(self, path: Path, *, read: Callable[[object], object] = refuse, last_s: float | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        read: Callable[[object], object] = refuse,
+        last_s: float | None = None,
+        dpu: Dpu | None = None,
+        refusal: str = "",
+    ) -> None:
         self.put, self.agent = list[DpuStatus](), Store(AgentState(BALANCER, BALANCER))
         self.agent.dispatch(RoundFacts(last_s=last_s))
         view = None if last_s is None else FleetView("test", 1, 5, 1, 0)
+        newest = FleetView("test", 1, 0, 0, 0, dpus={} if dpu is None else {"dpu1": dpu})
         good = SimpleNamespace(view=view, balancer=SimpleNamespace(services=()), stored={})
-        config: Any = SimpleNamespace(good=good, newest=FleetView("test", 1, 0, 0, 0), problem=None)
-        store: Any = SimpleNamespace(connection=REACHED, view=lambda: None, put=self.put.append)
+        config: Any = SimpleNamespace(good=good, newest=newest, problem=None)
+        reached = replace(REACHED, problem=refusal)
+        store: Any = SimpleNamespace(connection=reached, view=lambda: None, put=self.put.append)
         engine: Any = SimpleNamespace(decided=None, decision=read)
         cache = FleetCache(path / "cache")
         self._member = fleet.FleetMember(
             self.agent, engine, config, "dpu1", store, store, cache, request_poll=lambda: None
         )
+        self.changed = self._member.changed
 
     def run(self, end: Callable[[], bool]) -> None:
         """Let it report until `end`, with a round every few milliseconds that changes nothing."""
@@ -146,6 +157,37 @@ def test_a_dpu_on_which_nothing_changes_reports_all_the_same(tmp_path: Path, mon
     member.run(lambda: len(member.put) > 2)
     assert {each.name for each in member.put} == {"dpu1"}
     assert sorted({each.seen_ms for each in member.put}) == [each.seen_ms for each in member.put]
+
+
+def test_a_refusal_of_the_reports_is_shown_and_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    member = Member(tmp_path, refusal="no right")
+    member.run(lambda: bool(member.put))
+    member.changed()
+    assert member.agent.state.fleet is not None
+    assert member.agent.state.fleet.shown.report_problem == "no right"
+    assert [each.message for each in caplog.records].count("the store refuses the reports of this DPU") == 1
+
+
+@pytest.mark.parametrize(
+    ("is_out", "is_unfit", "is_dark", "reason"),
+    [
+        (True, False, False, "taken out of service; `xenoovs fleet undrain-dpu dpu1` on the host of the store ends it"),
+        (False, True, True, "this DPU alone cannot reach most backends"),
+        # It reaches them again; or, as for all others, the controller does not call it unfit.
+        (False, True, False, ""),
+        (False, False, True, ""),
+    ],
+)
+def test_a_dpu_that_is_out_of_service_or_alone_cut_off_wants_no_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_out: bool, is_unfit: bool, is_dark: bool, reason: str
+) -> None:
+    for name, value in (("REPORT_S", 0.1), ("_CUT_OFF_S", 0.0)):
+        monkeypatch.setattr(fleet, name, value)
+    monkeypatch.setattr(FleetVoter, "is_cut_off", lambda _voter, _state: is_dark)
+    member = Member(tmp_path, dpu=Dpu("dpu1", frozenset(), is_out=is_out, is_unfit=is_unfit))
+    member.run(lambda: len(member.put) > 1)
+    assert member.agent.state.fleet is not None
+    assert member.agent.state.fleet.withheld == reason
 
 
 def test_bug_an_agent_whose_first_sample_was_too_old_reported_its_megaflows_minutes_later(tmp_path: Path) -> None:
@@ -275,6 +317,10 @@ def test_a_dead_port_is_a_vote_as_a_failed_probe_is() -> None:
     state = after(following(view(witness_of=2)), PortsChanged(frozenset({"p2"})), now_s=1)
     assert (FleetVoter().down(state), FleetVoter().is_cut_off(state)) == (frozenset(TARGETS[1:]), False)
     assert FleetVoter().is_cut_off(after(state, PortsChanged(frozenset({"p1", "p2"})), now_s=2))
+    # Probes of one of two targets fail, and of both.
+    state = failing(following(view()), "b0", times=3)
+    assert not FleetVoter().is_cut_off(state)
+    assert FleetVoter().is_cut_off(failing(state, "b1", times=3))
 
 
 def test_a_new_witness_votes_as_the_fleet_until_it_has_probed() -> None:

@@ -28,7 +28,7 @@ from xenoovs.agent.health import Check, Checks, HealthTracker
 from xenoovs.agent.notify import BACKUP, DOWN, MAX_RUNNING, UP, Notifier, notifications
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.target import ExecTarget, IcmpTarget, ProbeResult, ResourceShortage, Target
-from xenoovs.agent.state import AgentState, RoundFacts, Runtime, step
+from xenoovs.agent.state import AgentState, Membership, RoundFacts, Runtime, step
 from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import BackgroundTasks
 from xenoovs.decision.decision import DesiredState
@@ -37,7 +37,7 @@ from xenoovs.errors import SwitchError
 from xenoovs.model.address import Vip
 from xenoovs.model.balancer import Announce, Backend, Balancer, BgpSpeaker, Health, Notify, ProbeKind, Protocol
 from xenoovs.model.load import parse_config
-from xenoovs.show.snapshot import Override
+from xenoovs.show.snapshot import FleetMembership, Override
 from xenoovs.switch.vip_routes import BgpRoute
 
 NOTIFY = Notify(("/bin/page", "-v"), timeout_ms=2000)
@@ -290,6 +290,7 @@ def test_a_vip_is_announced_while_one_of_its_services_serves() -> None:
 
 ALL_OUT = DesiredState(BOTH, {"dns": OUT, "web": OUT})
 WITHDRAWN = Runtime(is_paused=True, is_withdrawn=True)
+OUT_OF_SERVICE = Membership(FleetMembership("dpu1", 1, 1, None, ""), "taken out of service")
 
 
 @pytest.mark.parametrize(
@@ -301,6 +302,7 @@ WITHDRAWN = Runtime(is_paused=True, is_withdrawn=True)
         (replace(GOOD, ports_down=frozenset(BOTH.uplinks.ingress)), "WITHDRAW", "no ingress port has a link"),
         (after(held=1), "LEAVE", "paused, and the flows are not as configured"),
         (after(held=1, desired=ALL_OUT), "WITHDRAW", "no backend of web, dns serves"),
+        (replace(GOOD, fleet=OUT_OF_SERVICE), "WITHDRAW", "taken out of service"),
         (
             replace(GOOD, round=RoundFacts(), runtime=WITHDRAWN),
             "WITHDRAW",

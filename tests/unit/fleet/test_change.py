@@ -66,10 +66,15 @@ def test_a_tunnel_of_the_fleet_has_its_end_in_the_file_of_each_dpu() -> None:
     view = settled(given(EMPTY, TUNNELED))
     assert next_change(view).is_empty
     local = "version: 1\nswitch: {ingress: [p0], egress: p1, fleet_ports: {gnv0: tun9}}\n"
-    tunnels = "tunnels: [{name: tun9, type: vxlan, local: 192.168.77.1}]\n"
-    balancer, _ = ViewReader().read(view.services.values(), local + tunnels, file="dpu1.yaml")
-    (far,) = (backend for backend in balancer.services[0].backends if backend.name == "far")
-    assert str(far.next_hop) == "02:00:5e:10:00:0d/192.168.77.11/5001@tun9"
+    decided = []
+    for ports, port in (("shared", "tun9"), ("each", "tun9-c0a84d0b")):
+        tunnels = f"tunnels: [{{name: tun9, type: vxlan, local: 192.168.77.1, ports: {ports}}}]\n"
+        balancer, stored = ViewReader().read(view.services.values(), local + tunnels, file="dpu1.yaml")
+        (far,) = (backend for backend in balancer.services[0].backends if backend.name == "far")
+        assert str(far.next_hop) == f"02:00:5e:10:00:0d/192.168.77.11/5001@{port}"
+        decided.append(stored)
+    # Clients are at the same backends, whichever ports a DPU has.
+    assert decided[0] == decided[1]
     with pytest.raises(ConfigError, match=r"dpu1.yaml:1:1: tunnels: this DPU has no tunnel tun9, needed by .* dns"):
         ViewReader().read(view.services.values(), local, file="dpu1.yaml")
 

@@ -70,7 +70,9 @@ def facts(text: str, **changed: object) -> ServerFacts:
     return replace(made, free_bytes=10_000, **changed)  # type: ignore[arg-type]
 
 
-def test_a_candidate_reports_no_lag() -> None:
+def test_a_leader_reports_how_many_entries_others_lack_and_a_candidate_none() -> None:
+    status = parse_cluster_status(LEADER)
+    assert [(status.lag(each), each.silent_s) for each in status.members] == [(2, 0.307), (0, 7.307), (0, None)]
     status = parse_cluster_status(CANDIDATE)
     assert (status.role, status.leader, status.uncommitted, status.unapplied) == (ServerRole.CANDIDATE, "unknown", 1, 1)
     assert [(status.lag(each), each.silent_s) for each in status.members] == [(None, 3.893), (None, None), (None, None)]
