@@ -29,11 +29,6 @@ def classes(dataclass: Callable[..., Callable[[type], type]]) -> tuple[type, ...
         b: str = "d"
         e: int = dataclasses.field(default=5, compare=False, repr=False)
 
-    @dataclass(**FROZEN, kw_only=True)
-    class Keyed:
-        a: int
-        b: int = 2
-
     @dataclass(**FROZEN)
     class Computed:
         a: int
@@ -71,7 +66,7 @@ def classes(dataclass: Callable[..., Callable[[type], type]]) -> tuple[type, ...
         b: str = "b"
         c: int = dataclasses.field(default=0, compare=False)
 
-    return Plain, Derived, Keyed, Computed, Own, Hashed, Empty, Ordered
+    return Plain, Derived, Computed, Own, Hashed, Empty, Ordered
 
 
 CALLS: tuple[tuple[tuple[object, ...], dict[str, object]], ...] = (

@@ -62,21 +62,6 @@ DOUBTS: dict[str, list[str]] = {
 }
 
 
-def test_counters_that_cannot_be_right_make_a_sample_suspect(*, update_golden: bool) -> None:
-    shown = {title: f"{found}\nloss {found.loss_share:g}" for title, found in COUNTED.items()}
-    shown |= {title: "\n".join(reasons) for title, reasons in DOUBTS.items()}
-    assert_recorded("measure/counters.txt", shown, update=update_golden)
-
-
-def test_counters_at_the_wire_are_preferred() -> None:
-    physical = "     rx_packets_phy: 11\n     tx_packets_phy: 22\n"
-    found = parse_counts(f"== generator\n{STATISTICS}== a b\n{STATISTICS}{physical}")
-    assert found == {
-        "generator": InterfaceCounts(10, 20, is_physical=False),
-        "a b": InterfaceCounts(11, 22, is_physical=True),
-    }
-
-
 TEXT = """\
 OFPST_AGGREGATE reply (OF1.4) (xid=0x2): packet_count=32778 byte_count=1966680 flow_count=1
 ufid:0c7a1bd5-0000-0000-0000-000000000001, skb_priority(0/0),in_port(p0),packet_type(ns=0,id=0),eth_type(0x0800),\
@@ -84,11 +69,50 @@ ipv4(src=0.0.0.0/0.0.0.1), packets:20000, bytes:920000, used:0.1s, offloaded:yes
 ufid:0c7a1bd5-0000-0000-0000-000000000002, skb_priority(0/0),in_port(p0),packet_type(ns=0,id=0),eth_type(0x0800),\
 ipv4(src=0.0.0.1/0.0.0.1), packets:12778, bytes:587788, used:0.1s, dp:ovs, actions:p1
 """
+TEXT_SWITCH_LOAD = """\
+100
+cpu  1000 0 2000 90000 10 0 345 0 0 0
+4711 (ovs-vswitchd) S 1 4711 4711 0 -1 4194560 900 0 0 0 1234 766 0 0 20 0 9 0 8800 1000000 5000 18446744073709551615
+VmRSS:\t   20480 kB
+netdev@ovs-netdev:
+  lookups: hit:998 missed:2 lost:0
+  flows: 2
+system@ovs-system:
+  lookups: hit:10 missed:40 lost:3
+limit 7
+sw_flow              1000   1200    768   42    8 : tunables    0    0    0
+nf_conntrack           10     64    256   16    1 : tunables    0    0    0
+"""
+# What some kernels do not show.
+LACKING = "\n".join(
+    line for line in TEXT_SWITCH_LOAD.splitlines() if not line.startswith(("sw_flow", "nf_conn", "limit"))
+)
+PHYSICAL = f"{STATISTICS}     rx_packets_phy: 11\n     tx_packets_phy: 22\n"
+FIRST, LATER = (
+    SwitchCounts(100, {"a": 90, "b": 10}, {"a": 90}),
+    SwitchCounts(160, {"a": 20, "b": 50, "c": 5}, {"a": 20}),
+)
+READING = parse_reading(TEXT_SWITCH_LOAD, at_s=5.0)
+GROWN = TEXT_SWITCH_LOAD.replace("1234 766", "1244 776").replace(" 345 ", " 355 ").replace("missed:40", "missed:90")
+TWO_LATER = parse_reading(GROWN, at_s=7.0)
+READ: dict[str, object] = {
+    "counters at the wire are preferred": parse_counts(f"== generator\n{STATISTICS}== a b\n{PHYSICAL}"),
+    "packets of flows, of megaflows and of the NIC": parse_switch_counts(TEXT),
+    "a recreated megaflow counts from zero": switched_frames(FIRST, LATER),
+    "so do flows": switched_frames(LATER, FIRST),
+    "all datapaths are added up": READING,
+    "what a kernel does not show is none": parse_reading(LACKING, at_s=5.0),
+    "the cost of a packet is CPU time of switch and kernel": {
+        name: f"{value:g}" for name, value in TWO_LATER.since(READING, packets=1000).items()
+    },
+}
 
 
-def test_packets_of_flows_of_megaflows_and_of_the_nic_are_read() -> None:
-    found = parse_switch_counts(TEXT)
-    assert (found.matched, sum(found.megaflows.values()), sum(found.offloaded.values())) == (32778, 32778, 20000)
+def test_counters_are_read_and_those_that_cannot_be_right_make_a_sample_suspect(*, update_golden: bool) -> None:
+    shown = {title: str(found) for title, found in READ.items()}
+    shown |= {title: f"{found}\nloss {found.loss_share:g}" for title, found in COUNTED.items()}
+    shown |= {title: "\n".join(reasons) for title, reasons in DOUBTS.items()}
+    assert_recorded("measure/counters.txt", shown, update=update_golden)
 
 
 @pytest.mark.parametrize(
@@ -104,48 +128,6 @@ def test_packets_of_flows_of_megaflows_and_of_the_nic_are_read() -> None:
 def test_an_answer_without_counters_is_an_error(parse: Callable[[str], object], text: str, message: str) -> None:
     with pytest.raises(MeasureError, match=message):
         parse(text)
-
-
-def test_a_recreated_megaflow_counts_from_zero() -> None:
-    before = SwitchCounts(100, {"a": 90, "b": 10}, {"a": 90})
-    after = SwitchCounts(160, {"a": 20, "b": 50, "c": 5}, {"a": 20})
-    assert switched_frames(before, after) == SwitchedFrames(60, 65, 20)
-    assert switched_frames(after, before).matched == 0
-
-
-TEXT_SWITCH_LOAD = """\
-100
-cpu  1000 0 2000 90000 10 0 345 0 0 0
-4711 (ovs-vswitchd) S 1 4711 4711 0 -1 4194560 900 0 0 0 1234 766 0 0 20 0 9 0 8800 1000000 5000 18446744073709551615
-VmRSS:\t   20480 kB
-netdev@ovs-netdev:
-  lookups: hit:998 missed:2 lost:0
-  flows: 2
-system@ovs-system:
-  lookups: hit:10 missed:40 lost:3
-limit 7
-sw_flow              1000   1200    768   42    8 : tunables    0    0    0
-nf_conntrack           10     64    256   16    1 : tunables    0    0    0
-"""
-
-
-def test_all_datapaths_are_added_up() -> None:
-    reading = parse_reading(TEXT_SWITCH_LOAD, at_s=5.0)
-    assert (reading.missed, reading.lost, reading.limit_hits) == (42, 3, 7)
-    assert (reading.vswitchd_cpu_s, reading.softirq_cpu_s) == (20.0, 3.45)
-    assert (reading.rss_bytes, reading.kernel_bytes) == (20480 * 1024, 1000 * 768 + 10 * 256)
-    # What a kernel does not show is none.
-    shown = [line for line in TEXT_SWITCH_LOAD.splitlines() if not line.startswith(("sw_flow", "nf_conn", "limit"))]
-    reading = parse_reading("\n".join(shown), at_s=5.0)
-    assert (reading.limit_hits, reading.kernel_bytes) == (0, 0)
-
-
-def test_the_cost_of_a_packet_is_cpu_time_of_switch_and_kernel() -> None:
-    before = parse_reading(TEXT_SWITCH_LOAD, at_s=5.0)
-    after = parse_reading(TEXT_SWITCH_LOAD.replace("1234 766", "1244 776").replace("missed:40", "missed:90"), at_s=7.0)
-    values = after.since(before, packets=1000)
-    assert values["cpu_us"] == pytest.approx(200.0)
-    assert values["upcalls_pps"] == 25.0
 
 
 SETTINGS = TrialSettings(trial_s=1.0, resolution=0.02, most_trials=20)
