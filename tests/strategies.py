@@ -55,6 +55,13 @@ def share(part: float) -> settings:
     return settings(max_examples=round(part * settings().max_examples))
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
 @st.composite
 def damaged(draw: st.DrawFn, text: str, pieces: st.SearchStrategy[str], *, longest: int) -> str:
     """The text with one to three parts cut out, each of up to `longest` characters, and pieces put in."""

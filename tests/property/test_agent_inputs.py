@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.strategies import JSON
 from tests.unit import balancer as small
 from xenoovs.agent.agent_check import UNADVERTISED, Administration, Advertised, AgentReply, parse_reply, with_reply
 from xenoovs.agent.control.schemas import BackendRequest, EmptyRequest, WeightRequest, parse_request
@@ -132,12 +133,8 @@ def test_without_the_old_config_weights_that_differ_from_those_of_then_end(
 
 
 KINDS = (BackendRequest, WeightRequest, EmptyRequest)
-Values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-)
 Keys = st.sampled_from(["service", "backend", "weight", "version", "paused", "overrides", "more"])
-Documents = (st.dictionaries(Keys, Values) | Values).map(lambda value: json.dumps(value).encode())
+Documents = (st.dictionaries(Keys, JSON) | JSON).map(lambda value: json.dumps(value).encode())
 
 
 @given(st.binary() | Documents)

@@ -16,7 +16,7 @@ from tests import fleet_support
 from tests.command_line import SMALL_CONFIG
 from tests.compiled import compiled, observed
 from tests.fleet_support import EMPTY, committed
-from tests.strategies import balancers, edits, share
+from tests.strategies import JSON, balancers, damaged, edits, share, with_backends
 from xenoovs.compile.plan import summarise
 from xenoovs.compile.program import compile_program
 from xenoovs.compile.read import read
@@ -37,7 +37,7 @@ from xenoovs.fleet.plan import (
     with_intent,
 )
 from xenoovs.fleet.rollout import next_step
-from xenoovs.model.balancer import Backend, Balancer, Claim
+from xenoovs.model.balancer import Backend, Balancer, Service
 from xenoovs.model.emit import render_config
 from xenoovs.model.fleet import NEUTRAL, neutral_service, parse_fleet, read_services, service_text
 from xenoovs.model.load import compose, compose_json
@@ -47,12 +47,14 @@ from xenoovs.model.values import site_name
 from xenoovs.store.export import export_text, parse_export
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetOverride, FleetView, IntentState
 
+LOCAL = IPv4Address("192.168.77.9")
+
 
 def text_of(balancer: Balancer) -> str:
-    """The config of a balancer, if there is one."""
+    """The config of a fleet with the same meaning, if there is one."""
     text = ""
     try:
-        text = render_config(balancer)
+        text = render_config(balancer).replace(f"    local: {LOCAL}\n", "")
         parse_intent(text, file="drawn")
     except (ValueError, ConfigError):
         assume(False)
@@ -89,18 +91,14 @@ def test_a_backend_with_another_tag_moves_as_many_clients_as_on_a_bridge(
 ) -> None:
     view, balancer = drawn
 
-    def tagged(backend: Backend, claim: Claim) -> Backend:
+    def tagged(service: Service, backend: Backend) -> Backend:
         hop = backend.next_hop
         if not isinstance(hop, Direct) or backend.follows:
             return backend
-        vlan = data.draw(TAGS.filter(lambda tag: tag is None or tag != claim.vlan))
+        vlan = data.draw(TAGS.filter(lambda tag: tag is None or tag != service.claim.vlan))
         return replace(backend, next_hop=replace(hop, vlan=vlan))
 
-    services = (
-        replace(each, backends=tuple(tagged(backend, each.claim) for backend in each.backends))
-        for each in balancer.services
-    )
-    after, installed = replace(balancer, services=tuple(services)), compiled(balancer).flows
+    after, installed = with_backends(balancer, tagged), compiled(balancer).flows
     text = text_of(after)
     steps = with_intent(view, text, parse_intent(text, file="new")).steps
     before, _ = read(observed(installed), after)
@@ -293,36 +291,23 @@ def tunneled(draw: st.DrawFn) -> Balancer:
     """A config with some of its backends behind tunnels."""
     balancer = draw(balancers(most=3).filter(lambda balancer: balancer.services))
 
-    def moved(backend: Backend) -> Backend:
+    def moved(_: Service, backend: Backend) -> Backend:
         hop = backend.next_hop
         if not isinstance(hop, Direct) or backend.follows or not draw(st.booleans()):
             return backend
         port = draw(st.sampled_from(["gnv0", "vx0"]))
         return replace(backend, next_hop=Tunneled(hop.mac, port, draw(REMOTES), draw(st.integers(0, 0xFFFFFF))))
 
-    services = [replace(each, backends=tuple(map(moved, each.backends))) for each in balancer.services]
-    local = IPv4Address("192.168.77.9")
-    tunnels = [SwitchTunnel("gnv0", TunnelType.GENEVE, local, dst_port=6081)]
-    tunnels.append(SwitchTunnel("vx0", TunnelType.VXLAN, local, dst_port=4789))
-    return replace(balancer, services=tuple(services), switch_tunnels=tuple(tunnels))
-
-
-def fleet_text_of(balancer: Balancer) -> str:
-    """The config of a fleet with the same meaning, if there is one."""
-    text = ""
-    try:
-        text = render_config(balancer).replace("    local: 192.168.77.9\n", "")
-        parse_fleet(text, file="drawn")
-    except (ValueError, ConfigError):
-        assume(False)
-    return text
+    tunnels = [SwitchTunnel("gnv0", TunnelType.GENEVE, LOCAL, dst_port=6081)]
+    tunnels.append(SwitchTunnel("vx0", TunnelType.VXLAN, LOCAL, dst_port=4789))
+    return replace(with_backends(balancer, moved), switch_tunnels=tuple(tunnels))
 
 
 @share(0.4)
 @given(tunneled())
 def test_services_with_tunnels_are_stored_read_and_stored_as_the_same(balancer: Balancer) -> None:
     """What a controller decides for is what every DPU reads from the text, without reading it."""
-    made = parse_fleet(fleet_text_of(balancer), file="drawn").balancer
+    made = parse_fleet(text_of(balancer), file="drawn").balancer
     texts = {each.name: service_text(each, made.uplinks) for each in made.services}
     read = read_services(texts)
     assert read == {each.name: neutral_service(each, made.uplinks.egress) for each in made.services}
@@ -333,8 +318,7 @@ def test_services_with_tunnels_are_stored_read_and_stored_as_the_same(balancer: 
 def test_what_is_read_as_json_is_the_same_as_yaml(data: st.DataObject) -> None:
     text = json.dumps(data.draw(st.dictionaries(st.text(max_size=5), JSON, max_size=4)), ensure_ascii=False)
     if data.draw(st.booleans(), label="changed"):
-        start = data.draw(st.integers(0, len(text)))
-        text = text[:start] + data.draw(st.text('{}[]"\\:,#-& \t\n0x1e.\u2028', max_size=5)) + text[start:]
+        text = data.draw(damaged(text, st.text('{}[]"\\:,#-& \t\n0x1e.\u2028', max_size=5), longest=0))
     try:
         read = compose_json(text, file="a text")
     except ConfigError:
@@ -347,7 +331,7 @@ def test_what_is_read_as_json_is_the_same_as_yaml(data: st.DataObject) -> None:
 def fleets(draw: st.DrawFn) -> FleetView:
     """A fleet whose services and DPUs have groups."""
     dpus = {name: Dpu(name, draw(GROUPS)) for name in ("d1", "d2")}
-    view = fleet_support.settled(fleet_support.given(replace(EMPTY, dpus=dpus), fleet_text_of(draw(tunneled()))))
+    view = fleet_support.settled(fleet_support.given(replace(EMPTY, dpus=dpus), text_of(draw(tunneled()))))
     return replace(view, services={name: replace(each, groups=draw(GROUPS)) for name, each in view.services.items()})
 
 
@@ -364,13 +348,6 @@ def test_an_export_is_read_as_what_was_exported_and_each_dpu_has_what_it_had(vie
         ]
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=5,
-)
-
-
 EXPORTED = export_text(
     fleet_support.settled(
         fleet_support.given(
@@ -385,9 +362,7 @@ EXPORTED = export_text(
 def test_any_text_is_restored_or_is_refused(data: st.DataObject) -> None:
     text = EXPORTED
     if data.draw(st.booleans(), label="cut or changed as text"):
-        start = data.draw(st.integers(0, len(text)))
-        end = data.draw(st.integers(start, min(len(text), start + 20)))
-        made = (text[:start] + data.draw(st.text(max_size=5)) + text[end:]).encode(errors="surrogatepass")
+        made = data.draw(damaged(text, st.text(max_size=5), longest=20)).encode(errors="surrogatepass")
     else:
         document = json.loads(text)
         place, key = [document], 0

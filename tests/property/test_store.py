@@ -36,11 +36,6 @@ _SERVICE = st.builds(
 )
 
 
-@given(_BLOCKS)
-def test_blocks_come_back_from_their_text(blocks: Blocks) -> None:
-    assert blocks_from_map(blocks_to_map(blocks)) == blocks
-
-
 @given(st.dictionaries(st.from_regex(r"(0x)?[0-9a-fA-F]{0,5}/[0-9]{0,3}", fullmatch=True), st.sampled_from("ab")))
 def test_text_is_blocks_in_one_form_or_refused(text: Mapping[str, str]) -> None:
     try:

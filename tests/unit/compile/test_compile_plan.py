@@ -52,11 +52,6 @@ def test_flow_mods_are_counted_for_each_service() -> None:
     assert plan([A, B_ELSEWHERE, common], [A, B, C, other]).flow_mods_by_service() == {0: 1, 1: 2, 2: 1}
 
 
-@pytest.mark.parametrize("cookie", ["cookie=0x1", "cookie=0x786e010100000001", "cookie=0x0"])
-def test_flows_of_others_are_left_alone(cookie: str) -> None:
-    assert plan([], [flow("priority=7,ip", cookie=cookie)]).is_empty
-
-
 def test_a_flow_of_others_is_not_replaced_but_named() -> None:
     difference = plan([A, B], [THEIRS])
     assert (difference.blocked, difference.added, difference.unchanged) == ((THEIRS,), (B,), 0)

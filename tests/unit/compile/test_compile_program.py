@@ -20,7 +20,7 @@ from tests.predicted import predict_megaflows
 from tests.strategies import port_ranges
 from tests.switch_tunnels import VIP as TUNNELED_VIP
 from tests.switch_tunnels import behind_tunnels
-from tests.unit.balancer import balancer, claim, program, service
+from tests.unit.balancer import claim, program, service
 from xenoovs.compile.encoding import port_masks
 from xenoovs.compile.pipeline import (
     ARP_PRIORITY,
@@ -35,14 +35,12 @@ from xenoovs.compile.pipeline import (
     service_priority,
 )
 from xenoovs.compile.plan import hardware_entries, most_entries
-from xenoovs.compile.program import sorted_flows
 from xenoovs.errors import CompileError
 from xenoovs.model.address import Mac, PortRange
-from xenoovs.model.balancer import Claim, OtherTraffic, Protocol
+from xenoovs.model.balancer import Claim, Protocol
 from xenoovs.model.packet import Packet
 from xenoovs.model.values import SHORTEST_PREFIX
 from xenoovs.openflow.flow import OURS, Cookie
-from xenoovs.openflow.text import render_flow
 
 _COMPILE = """
 import sys
@@ -54,17 +52,6 @@ program = compile_config(load_config(Path(sys.argv[1])))
 print(sorted_flows(program.flows))
 print(program)
 """
-
-
-def test_nothing_is_left_without_services_and_policy() -> None:
-    assert compiled(balancer(other=OtherTraffic.LEAVE)).flows == ()
-
-
-def test_sorted_means_table_then_falling_priority_then_text() -> None:
-    services = [service(claim(IPv4Address(f"192.0.2.{i}")), 5, 2, 1, name=f"s{i}") for i in range(9)]
-    flows = sorted_flows(program(*services).flows)
-    keys = [(flow.table, -flow.priority, render_flow(flow)) for flow in flows]
-    assert keys == sorted(keys)
 
 
 @pytest.mark.parametrize("case", ["several-services", "ipv6"])

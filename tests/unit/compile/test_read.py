@@ -55,12 +55,6 @@ def test_of_two_ip_versions_that_differ_ipv4_stands_for_both() -> None:
     assert decision(*both) == decision(EVEN, ODD)
 
 
-def test_blocks_are_found_by_the_cookie() -> None:
-    classify = parse_flow("cookie=0x786f010000000001, priority=9,ip actions=resubmit(,1)")
-    foreign = parse_flow("cookie=0x1, table=1, priority=1009,ip actions=drop")
-    assert decision(classify, EVEN, foreign, ODD) == decision(EVEN, ODD)
-
-
 TWO = small.service(small.claim(IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1")), 1, 1)
 TWO_HALVES = Blocks.of([(EVEN_HALF, "b0"), (ODD_HALF, "b1")])
 
@@ -123,15 +117,6 @@ def test_without_the_flow_of_new_connections_a_block_settles_once_more() -> None
     assert moves_of(without(of_drain()[1], learning=True)) == [BlockMove(ODD_HALF, "b1", 80.0, Phase.SETTLING)]
 
 
-def test_a_block_of_a_service_that_learns_nothing_is_open() -> None:
-    udp = replace(DRAINED, claim=replace(DRAINED.claim, protocol=Protocol.UDP))
-    before, after = compiled(small.balancer(udp)), small.balancer(replace(udp, backends=small.backends(1, 0)))
-    ports = {"p0": 1, "p1": 2}
-    program = draining(after, observed(before.flows), Progress(0.0, ports), ofports=ports)
-    _, transition = read(observed(program.flows), after, now_s=100.0)
-    assert [move.phase for _, moves in transition.services for move in moves] == [Phase.OPEN]
-
-
 LEARNED = "table=2, priority=400,ip actions=mod_dl_dst:00:00:00:00:00:01,output:p1"
 
 
@@ -142,8 +127,9 @@ LEARNED = "table=2, priority=400,ip actions=mod_dl_dst:00:00:00:00:00:01,output:
         f"cookie=0x786f010600000001, {LEARNED}",
         f"cookie=0x786f010700000001, {LEARNED}",
         f"cookie=0x786f010100000000, {LEARNED}",
+        "cookie=0x1, table=1, priority=1009,ip actions=drop",
     ],
-    ids=["it finds packets", "it is learned", "a stage that is not there", "no service"],
+    ids=["it finds packets", "it is learned", "a stage that is not there", "no service", "of others"],
 )
 def test_flows_that_are_no_blocks_of_a_service_are_no_decision(text: str) -> None:
     assert read(observed([parse_flow(text)]), small.balancer()) == (Decision(), Transition())
