@@ -19,8 +19,8 @@ from xenoovs.lab.host import marked_processes
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, MARK, FabricLab, Lab
 from xenoovs.lab.lifecycle import down, up
 from xenoovs.lab.traffic import ServiceTraffic
-from xenoovs.model.address import parse_mac
-from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, Service, Uplinks
+from xenoovs.model.address import Family, parse_mac
+from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, PortRange, Protocol, Service, Uplinks
 from xenoovs.model.emit import render_config
 from xenoovs.model.load import parse_config
 from xenoovs.model.next_hop import Direct
@@ -28,6 +28,7 @@ from xenoovs.openflow.text import render_flow
 
 EVEN_MAC, ODD_MAC, THIRD_MAC = "02:00:5e:10:00:02", "02:00:5e:10:00:03", "02:00:5e:10:00:04"
 VIP_MAC = "02:00:5e:10:00:01"
+DNS_CLAIM = Claim(frozenset({Family.IPV4}), (ip_address("10.3.10.45"),), Protocol.UDP, (PortRange(53, 53),))
 
 WEB = """\
 version: 1

@@ -1,6 +1,7 @@
 """IPsec of tunnels on a real Open vSwitch: keys go into the database unseen, and nothing begins unencrypted.
 
-The kernel of the host need not have ESP: policies are enough to see what is refused.
+The kernel of the host need not have ESP: policies are enough to see what is refused, and different keys are seen before
+there is an SA. All causes of IKE daemons are in tests/unit/datapath/test_ike_log.py.
 """
 
 from __future__ import annotations
@@ -11,15 +12,19 @@ import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine, finish, start
+from tests.command_line import XENOOVS, CommandLine, finish, start
+from tests.machines import IPSEC_MONITOR
 from tests.ovs.dummy import ofctl, start_dummy_as_system
 from tests.patience import eventually
+from tests.probe_support import two_namespaces
 from xenoovs.errors import InterfaceMissing, SwitchUnreachable
+from xenoovs.lab.host import kill_and_wait, processes_in
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_database, start_private_ovs, stop_private_ovs
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.ovsdb import has_options, read_bridges, write_options
@@ -396,3 +401,92 @@ def test_doctor_reads_the_certificates_that_open_vswitch_names(
         for each in files:
             system.vsctl("remove", "Open_vSwitch", ".", "other_config", each)
         system.vsctl("remove", "interface", "gnv0-c000020b", "options", "remote_name")
+
+
+# A journal, /etc and /run of its own, as on a host of its own: see syslog(3) for /dev/log.
+_APART = """\
+mount -t tmpfs tmpfs /run
+mkdir -p /run/dev /run/systemd/journal /run/log/journal /run/upper /run/work
+for file in null urandom random; do touch /run/dev/$file; mount --bind /dev/$file /run/dev/$file; done
+ln -s /run/systemd/journal/dev-log /run/dev/log
+mount --rbind /run/dev /dev
+mount -t overlay overlay -o lowerdir=/etc,upperdir=/run/upper,workdir=/run/work /etc
+mkdir -p /etc/ipsec.d/cacerts
+/lib/systemd/systemd-journald &
+exec "$@"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class IkeEnd:
+    """One end: its Open vSwitch, whose ports ovs-monitor-ipsec follows. `inside`: runs a program with its files."""
+
+    ovs: PrivateOvs
+    inside: tuple[str, ...]
+
+    def row_of_sa(self, config: Path) -> tuple[str, str]:
+        """State and text of the row of SAs in `xenoovs doctor`, which comes with the policy."""
+        argv = [*self.inside, str(XENOOVS), "doctor", str(config), "--db", self.ovs.db, "-o", "json"]
+        rows = json.loads(try_run(argv).stdout)["checks"]
+        return next(((row["state"], row["seen"]) for row in rows if row["check"] == "IPsec SA"), ("", ""))
+
+    def add_port(self, name: str, local: str, remote: str, key: str) -> None:
+        """Add a Geneve port to a remote, with a pre-shared key."""
+        options = {"remote_ip": remote, "local_ip": local, "key": "flow", "psk": key}
+        words = (f"options:{key}={value}" for key, value in options.items())
+        self.ovs.vsctl("add-port", "ovsbr1", name, "--", "set", "interface", name, "type=geneve", *words)
+
+    def connect(self, port: str) -> None:
+        """Let the IKE daemon make SAs for a port (ipsec(8), `up`), if both daemons have begun."""
+        lines = try_run([*self.inside, "ipsec", "status"]).stdout.splitlines()
+        for name in {line.split("{")[0].strip() for line in lines if line.startswith(f"{port}-out")}:
+            try_run([*self.inside, "ipsec", "up", name], timeout_s=60.0)
+
+
+@contextmanager
+def ike_end(directory: Path, netns: str) -> Iterator[IkeEnd]:
+    ovs = PrivateOvs(directory / "ovs")
+    ovs.directory.mkdir(parents=True)
+    start_database(ovs, netns=netns)
+    start_dummy_as_system(ovs, netns)
+    ovs.vsctl("add-br", "ovsbr1", "--", "set", "bridge", "ovsbr1", "datapath_type=system")
+    for port in ("p0", "p1"):
+        ovs.vsctl("add-port", "ovsbr1", port, "--", "set", "interface", port, "type=dummy")
+    # Not `ip netns exec`: its /sys has no cgroups, which the journal needs.
+    inside = ["nsenter", f"--net=/run/netns/{netns}", "unshare", "--mount", "sh", "-ec", _APART, "sh"]
+    words = [IPSEC_MONITOR, ovs.db, "--ike-daemon=strongswan", f"--log-file={directory}/monitor.log"]
+    output = subprocess.DEVNULL
+    monitor = subprocess.Popen([*inside, *words], env={**os.environ, **ovs.env}, stdout=output, stderr=output)
+    try:
+        yield IkeEnd(ovs, ("nsenter", f"--mount=/proc/{monitor.pid}/ns/mnt", f"--net=/run/netns/{netns}"))
+    finally:
+        monitor.terminate()
+        monitor.wait()
+        kill_and_wait(set(processes_in(netns)) - set(ovs.pids()))
+        stop_private_ovs(ovs)
+
+
+def test_doctor_says_why_the_ike_daemon_makes_no_sa(tmp_path: Path) -> None:
+    configs, text = [tmp_path / "one.yaml", tmp_path / "two.yaml"], CONFIG.format(ipsec=", ipsec: {psk_file: /nowhere}")
+    configs[0].write_text(text.replace("192.0.2.11", "192.0.2.2"))
+    configs[1].write_text(text.replace("192.0.2.1,", "192.0.2.2,").replace("192.0.2.11", "192.0.2.1"))
+    with (
+        two_namespaces("ike") as (near, far),
+        ike_end(tmp_path / "1", near) as one,
+        ike_end(tmp_path / "2", far) as two,
+    ):
+        one.add_port("gnv0-c0000202", "192.0.2.1", "192.0.2.2", "a key")
+        two.add_port("gnv0-c0000201", "192.0.2.2", "192.0.2.1", "another")
+        found = list[tuple[str, str]]()
+
+        def is_named() -> bool:
+            # The end that answers sees most.
+            two.connect("gnv0-c0000201")
+            found.append(one.row_of_sa(configs[0]))
+            return ": its pre-shared key is another one (at " in found[-1][1]
+
+        eventually(is_named, "the cause")
+        assert (found[-1][0], found[-1][1].startswith("none from 192.0.2.1: ")) == ("wrong", True)
+        # The other end is refused, and gets no reason.
+        why = "only its own log has the reason"
+        eventually(lambda: why in two.row_of_sa(configs[1])[1], why)

@@ -9,12 +9,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
-from tests.ovs.lab_support import balancer, lab_name, links, remains, running_lab, service
+from tests.ovs.lab_support import DNS_CLAIM, balancer, lab_name, links, remains, running_lab, service
 from tests.ovs.test_lab_tunnels import tunnel_config
 from tests.patience import eventually
 from tests.processes import command_line, program_of
@@ -24,13 +23,11 @@ from xenoovs.lab.lab import open_lab, sole_owner
 from xenoovs.lab.lifecycle import RemovedLab, down, up
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
 from xenoovs.lab.status import lab_status
-from xenoovs.model.address import Family
-from xenoovs.model.balancer import Claim
 from xenoovs.model.emit import render_config
 from xenoovs.switch.process import run
 
 NOTHING: dict[str, object] = {"namespaces": [], "mounts": [], "processes": (), "files": []}
-DNS = balancer(service("dns", Claim(frozenset({Family.IPV4}), vips=(ip_address("10.3.10.45"),))))
+DNS = balancer(service("dns", DNS_CLAIM))
 
 
 def test_up_and_down_leave_nothing_behind(tmp_path: Path) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from ipaddress import ip_address
 
 import pytest
 
 from tests.ovs.dummy import ofctl
-from tests.ovs.lab_support import backend, balancer, install, lab_fixture, service
+from tests.ovs.lab_support import DNS_CLAIM, backend, balancer, install, lab_fixture, service
 from tests.ovs.test_design_flows import NINE
 from tests.ovs.test_measure_load import flows, groups
 from tests.patience import eventually
@@ -22,14 +21,12 @@ from xenoovs.measure.forwarding import LOAD_TIMES, LoadTimes
 from xenoovs.measure.load import LoadBench, load_bench
 from xenoovs.measure.machines_bed import open_lab_bed
 from xenoovs.measure.samples import BedKind
-from xenoovs.model.address import Family
-from xenoovs.model.balancer import Claim, PortRange, Protocol
 
 CLIENTS = 1000
 BALANCER = balancer(
     service(
         "dns",
-        Claim(frozenset({Family.IPV4}), (ip_address("10.3.10.45"),), Protocol.UDP, (PortRange(53, 53),)),
+        DNS_CLAIM,
         backends=[backend(f"b{n}", f"02:00:5e:10:00:{n:02x}", weight=weight) for n, weight in enumerate(NINE, start=1)],
     )
 )

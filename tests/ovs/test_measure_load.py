@@ -8,14 +8,13 @@ import signal
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
 from tests.command_line import CommandLine, start
 from tests.ovs.dummy import ofctl
-from tests.ovs.lab_support import backend, balancer, lab_fixture, running_lab, service, set_flows
+from tests.ovs.lab_support import DNS_CLAIM, backend, balancer, lab_fixture, running_lab, service, set_flows
 from tests.patience import eventually
 from tests.processes import program_of
 from xenoovs.errors import MeasureError
@@ -31,13 +30,12 @@ from xenoovs.measure.load import load_bench
 from xenoovs.measure.machines_bed import open_lab_bed, open_machines_bed
 from xenoovs.measure.samples import BedKind, find_runs, read_recorded
 from xenoovs.measure.schedule import Measurement
-from xenoovs.model.address import Family
-from xenoovs.model.balancer import Balancer, Claim, OtherTraffic, PortRange, Protocol
+from xenoovs.model.balancer import Balancer, OtherTraffic
 from xenoovs.switch.process import run
 
 DNS = service(
     "dns",
-    Claim(frozenset({Family.IPV4}), (ip_address("10.3.10.45"),), Protocol.UDP, (PortRange(53, 53),)),
+    DNS_CLAIM,
     backends=[backend("heavy", "02:00:5e:10:00:02", weight=3), backend("light", "02:00:5e:10:00:03")],
 )
 BALANCER: Balancer = balancer(DNS)

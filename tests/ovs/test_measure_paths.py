@@ -6,14 +6,13 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
 from tests.command_line import CommandLine, start
 from tests.ovs.dummy import ofctl
-from tests.ovs.lab_support import backend, balancer, lab_fixture, service
+from tests.ovs.lab_support import DNS_CLAIM, backend, balancer, lab_fixture, service
 from tests.ovs.test_measure_load import flows, is_free, left_over, stored
 from tests.patience import eventually
 from xenoovs.lab.lab import Lab
@@ -24,15 +23,13 @@ from xenoovs.measure.commands import run as measure_run
 from xenoovs.measure.machines_bed import open_lab_bed
 from xenoovs.measure.path_figures import load_paths
 from xenoovs.measure.samples import BedKind, find_runs, read_recorded
-from xenoovs.model.address import Family
-from xenoovs.model.balancer import Claim, PortRange, Protocol
 from xenoovs.model.load import load_config
 from xenoovs.switch.process import run
 
 BALANCER = balancer(
     service(
         "dns",
-        Claim(frozenset({Family.IPV4}), (ip_address("10.3.10.45"),), Protocol.UDP, (PortRange(53, 53),)),
+        DNS_CLAIM,
         backends=[
             backend("a", "02:00:5e:10:00:02"),
             backend("b", "02:00:5e:10:00:03"),

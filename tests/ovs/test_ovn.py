@@ -1,7 +1,4 @@
-"""Beside a real OVN with two chassis nothing is written to br-int, and its megaflows have its names.
-
-Which commands refuse a bridge of OVN is shown without it.
-"""
+"""Beside a real OVN with two chassis nothing is written to br-int, and its megaflows have its names."""
 
 from __future__ import annotations
 
@@ -176,14 +173,29 @@ def _is_installed(chassis: Chassis) -> bool:
     return "true" in said
 
 
-def test_br_int_is_refused_and_stays_as_it_was(ovn: Ovn, config: Path, xenoovs: CommandLine) -> None:
+def test_commands_refuse_br_int_and_it_stays_as_it_was(ovn: Ovn, config: Path, xenoovs: CommandLine) -> None:
     """The seed of this: apply worked on br-int, and a restart of ovn-controller deleted its flows without a message."""
-    hv1, before = ovn.chassis[0], ovn.chassis[0].flows()
+    hv1, db = ovn.chassis[0], ("--db", ovn.chassis[0].ovs.db)
+    before, row = hv1.flows(), hv1.ovs.vsctl("list", "Bridge", "br-int")
     for old, new in (("ovsbr1", "br-int"), ("[p0]", "[vm1]"), ("p1}", "ovn-hv2-0}")):
         config.write_text(config.read_text().replace(old, new))
-    said = xenoovs("apply", config, "--db", hv1.ovs.db, "--yes")
-    assert (said.status, "bridge br-int belongs to OVN" in said.err) == (1, True), said
-    assert hv1.flows() == before
+    for words in (
+        "plan",
+        "apply --yes --force",
+        "apply --dry-run",
+        "remove --yes --force",
+        "agent --once",
+        "controller --attach --listen 127.0.0.1:0",
+    ):
+        command, *options = words.split()
+        said = xenoovs(command, config, *db, *options)
+        assert said.status == 1, words
+        assert "bridge br-int belongs to OVN (external_ids:ovn-remote is set, and br-int is its ovn-bridge)" in said.err
+    refused = xenoovs("apply", config, *db, "--yes", "-o", "json")
+    assert json.loads(refused.err.splitlines()[-1])["error"]["code"] == "bridge_of_ovn"
+    rows = json.loads(xenoovs("doctor", config, *db, "-o", "json").out)["checks"]
+    assert [row["state"] for row in rows if row["check"] == "OVN here"] == ["wrong"]
+    assert (hv1.flows(), hv1.ovs.vsctl("list", "Bridge", "br-int")) == (before, row)
 
 
 def test_ovn_controller_deletes_what_others_have_written(ovn: Ovn) -> None:
@@ -289,29 +301,6 @@ def _set(bridge: DummyBridge, **external_ids: str) -> None:
 def _chassis(bridge: DummyBridge) -> None:
     ids = {"ovn_bridge": "ovsbr1", "ovn_encap_type": "geneve", "ovn_encap_ip": "192.0.2.1", "system_id": "hv1"}
     _set(bridge, ovn_remote="tcp:192.0.2.9:6642", **ids)
-
-
-def test_commands_refuse_a_bridge_of_ovn(bridge: DummyBridge, config: Path, on_bridge: Command) -> None:
-    _chassis(bridge)
-    before = bridge.ovs.vsctl("list", "Bridge", "ovsbr1")
-    for words in (
-        "plan",
-        "apply --yes --force",
-        "apply --dry-run",
-        "remove --yes --force",
-        "agent --once",
-        "controller --attach --listen 127.0.0.1:0",
-    ):
-        command, *options = words.split()
-        said = on_bridge(command, config, *options)
-        assert said.status == 1, words
-        assert "bridge ovsbr1 belongs to OVN (external_ids:ovn-remote is set, and ovsbr1 is its ovn-bridge)" in said.err
-    refused = on_bridge("apply", config, "--yes", "-o", "json")
-    assert json.loads(refused.err.splitlines()[-1])["error"]["code"] == "bridge_of_ovn"
-    rows = json.loads(on_bridge("doctor", config, "-o", "json").out)["checks"]
-    assert [row["state"] for row in rows if row["check"] == "OVN here"] == ["wrong"]
-    assert bridge.dump_flows() == []
-    assert bridge.ovs.vsctl("list", "Bridge", "ovsbr1") == before
 
 
 def test_an_interface_that_ovn_installed_shows_its_bridge(
