@@ -93,9 +93,22 @@ def two_routers(config: str) -> Iterator[tuple[Router, Router]]:
     names = tuple(f"xofrr{top.name.rpartition('-')[2]}{end}" for end in "ab")
     routers = tuple(Router(name, top / name, addresses) for name, addresses in zip(names, _ADDRESSES, strict=True))
     try:
-        _connect(*routers)
+        for router in routers:
+            run(["ip", "netns", "add", router.netns])
+            router.ip("link", "set", "lo", "up")
+        routers[0].ip("link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", routers[1].netns)
+        for router in routers:
+            for address, length in zip(router.addresses, ("24", "64"), strict=True):
+                nodad = ["nodad"] if ":" in address else []
+                router.ip("address", "add", f"{address}/{length}", "dev", "eth0", *nodad)
+            router.ip("link", "set", "eth0", "up")
         for router, text in zip(routers, (config, _NEIGHBOR), strict=True):
-            _configure(router, text)
+            router.run.mkdir()
+            shutil.chown(router.run, "frr", "frr")
+            (router.run / "frr.conf").write_text(text)
+            wrapper = router.run / "vtysh"
+            wrapper.write_text(f'#!/bin/sh\nexec /usr/bin/vtysh --vty_socket {router.run} "$@"\n')
+            wrapper.chmod(0o755)
             router.start()
         yield routers[0], routers[1]
     finally:
@@ -104,23 +117,3 @@ def two_routers(config: str) -> Iterator[tuple[Router, Router]]:
             router.stop()
             try_run(["ip", "netns", "delete", router.netns])
         shutil.rmtree(top)
-
-
-def _connect(one: Router, other: Router) -> None:
-    for router in (one, other):
-        run(["ip", "netns", "add", router.netns])
-        router.ip("link", "set", "lo", "up")
-    one.ip("link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", other.netns)
-    for router in (one, other):
-        for address, length in zip(router.addresses, ("24", "64"), strict=True):
-            router.ip("address", "add", f"{address}/{length}", "dev", "eth0", *(["nodad"] if ":" in address else []))
-        router.ip("link", "set", "eth0", "up")
-
-
-def _configure(router: Router, text: str) -> None:
-    router.run.mkdir()
-    shutil.chown(router.run, "frr", "frr")
-    (router.run / "frr.conf").write_text(text)
-    wrapper = router.run / "vtysh"
-    wrapper.write_text(f'#!/bin/sh\nexec /usr/bin/vtysh --vty_socket {router.run} "$@"\n')
-    wrapper.chmod(0o755)

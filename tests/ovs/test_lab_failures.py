@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import CommandLine, finish, start
+from tests.ovs.cuts import applied
 from tests.ovs.lab_support import WEB, before_services, lab_name, links, remains
 from tests.ovs.test_lab_up_down import NOTHING
 from tests.patience import eventually
-from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab, open_lab
+from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 from xenoovs.lab.servers import Failure, failures_of
 from xenoovs.lab.status import MachineStatus, lab_status
 from xenoovs.switch.process import run
@@ -30,11 +31,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     directory = tmp_path_factory.mktemp("labs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(DIRECTORY_VARIABLE, str(directory))
-        config = directory.parent / "my.yaml"
-        config.write_text(WEB)
-        assert finish(start("lab", "up", config, "--lab", NAME)).status == 0
-        yield open_lab(NAME)
-        assert finish(start("lab", "down", "--lab", NAME)).status == 0
+        with applied(directory.parent / "my.yaml", WEB, NAME) as made:
+            yield made
         assert remains(NAME, directory) == NOTHING
 
 

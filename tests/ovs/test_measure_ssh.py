@@ -21,14 +21,6 @@ from xenoovs.measure.commands import run as measure_run
 from xenoovs.measure.machines_bed import open_machines_bed
 from xenoovs.switch.process import run
 
-
-@pytest.fixture(scope="module", autouse=True)
-def without_haste() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measure_run, "_QUICK_S", 3600.0)
-        yield
-
-
 lab = lab_fixture("ssh", BALANCER)
 
 
@@ -66,7 +58,8 @@ def bed(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(autouse=True)
-def restored(lab: Lab, config: Path, xenoovs: CommandLine) -> Iterator[None]:
+def restored(lab: Lab, config: Path, xenoovs: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(measure_run, "_QUICK_S", 3600.0)
     assert xenoovs("apply", config, "--lab", lab.name, "--yes").status == 0
     before = flows(lab)
     yield

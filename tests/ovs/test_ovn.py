@@ -86,7 +86,13 @@ def ovn() -> Iterator[Ovn]:
             started.append(found)
             _set_up(found, top)
         made = Ovn(top, (started[0], started[1]))
-        _build_switch(made)
+        words = ["ls-add", "sw0"]
+        for each in made.chassis:
+            port = f"sw0-{each.port}"
+            words += ["--", "lsp-add", "sw0", port, "--", "lsp-set-addresses", port, "unknown"]
+        made.nbctl(*words)
+        for each in made.chassis:
+            eventually(lambda each=each: _is_installed(each), f"{each.port} is installed by OVN")  # type: ignore[misc]
         yield made
     finally:
         for each in started:
@@ -156,16 +162,6 @@ def _set_up(chassis: Chassis, top: Path) -> None:
     iface = f"external_ids:iface-id=sw0-{chassis.port}"
     vsctl("add-port", "br-int", chassis.port, "--", "set", "Interface", chassis.port, "type=internal", iface)
     _start_controller(chassis)
-
-
-def _build_switch(ovn: Ovn) -> None:
-    words = ["ls-add", "sw0"]
-    for each in ovn.chassis:
-        port = f"sw0-{each.port}"
-        words += ["--", "lsp-add", "sw0", port, "--", "lsp-set-addresses", port, "unknown"]
-    ovn.nbctl(*words)
-    for each in ovn.chassis:
-        eventually(lambda each=each: _is_installed(each), f"{each.port} is installed by OVN")  # type: ignore[misc]
 
 
 def _is_installed(chassis: Chassis) -> bool:

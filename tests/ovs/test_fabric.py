@@ -1,13 +1,14 @@
-"""Agents choose paths through a fabric of Linux routers: what dies, what comes back, and what must not move.
-
-Paths are selected by source port, by address, or by uplink.
+"""A fabric of Linux routers: agents choose paths by source port, by address, or by uplink; machines can be entered.
 
 The margin is far above any queue, so that a busy machine makes no path congested: only dead paths lose blocks.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,17 +17,20 @@ from typing import Any
 
 import pytest
 
-from tests.command_line import finish, start
+from tests.command_line import CommandLine, finish, start
 from tests.ovs.dummy import ofctl
 from tests.ovs.lab_support import fabric_fixture
 from tests.patience import eventually
 from xenoovs.agent.control.client import Client
-from xenoovs.errors import AgentMissing
-from xenoovs.lab.fabric.plan import BRIDGE, FabricShape
-from xenoovs.lab.fabric.status import restore, silence
+from xenoovs.agent.probe.sockets import in_namespace
+from xenoovs.errors import AgentMissing, LabError
+from xenoovs.lab.fabric.plan import BRIDGE, SOURCE_PORTS, FabricShape
+from xenoovs.lab.fabric.status import fabric_status, restore, silence
 from xenoovs.lab.host import kill_and_wait
-from xenoovs.lab.lab import FabricLab
+from xenoovs.lab.lab import FabricLab, open_lab
 from xenoovs.lab.private_ovs import start_vswitchd_again
+from xenoovs.measure.bed import replace_flows
+from xenoovs.measure.fabric_bed import open_fabric_bed
 from xenoovs.switch.process import run
 
 pytestmark = pytest.mark.timeout(900)
@@ -81,7 +85,7 @@ class PathAgent:
         eventually(is_good, f"{paths} good paths at {self.dpu}")
 
 
-lab = fabric_fixture("paths", FabricShape(paths=PATHS))
+lab = fabric_fixture("fabric", FabricShape(paths=PATHS, senders=2))
 
 
 @pytest.fixture
@@ -93,8 +97,9 @@ def begin(lab: FabricLab, tmp_path: Path) -> Iterator[Callable[..., PathAgent]]:
     def with_config(dpu: str, *changes: tuple[str, str]) -> PathAgent:
         agent, text = PathAgent(lab, dpu, tmp_path), lab.config(dpu).read_text()
         for old, new in (("margin:", "    margin: 1000ms"), *changes):
-            assert old in text
-            text = text.replace(line_of(old, text) if old.endswith(":") else old, new)
+            lines = [line for line in text.splitlines() if line.strip().startswith(old)] if old.endswith(":") else [old]
+            assert lines[0] in text
+            text = text.replace(lines[0], new)
         agent.config.write_text(text)
         agent.ofctl("del-flows")
         agent.start()
@@ -106,10 +111,6 @@ def begin(lab: FabricLab, tmp_path: Path) -> Iterator[Callable[..., PathAgent]]:
     finally:
         for agent in begun:
             agent.end()
-
-
-def line_of(key: str, text: str) -> str:
-    return next(line for line in text.splitlines() if line.strip().startswith(key))
 
 
 @pytest.fixture
@@ -280,3 +281,85 @@ def test_the_gateway_is_learned_from_packets_of_the_host(lab: FabricLab, begin: 
 
     eventually(is_learned, "the MAC of the next hop")
     near.wait_until_good()
+
+
+PLAIN = "in_port=p0 actions=output:pf0hpf\nin_port=pf0hpf actions=output:p0\n"
+
+
+def test_flows_of_a_host_are_spread_over_all_spines_and_use_the_source_ports(lab: FabricLab) -> None:
+    fabric = lab.fabric
+    before = {spine: _forwarded(lab, spine) for spine in fabric.spines}
+
+    def seen() -> list[int]:
+        return [_forwarded(lab, spine) - before[spine] for spine in fabric.spines]
+
+    with open_fabric_bed(lab.name) as bed:
+        for pair in bed.pairs:
+            replace_flows(pair.dpu, fabric.bridge, PLAIN)
+        host, receiver = lab.fabric.namespace("hosta2"), fabric.receiver.overlay_ip
+
+        def have_left() -> bool:
+            # Queues drop a part of a burst, such as those of packets that wait for ARP.
+            with in_namespace(host, lambda: socket.socket(type=socket.SOCK_DGRAM)) as sock:
+                for number in range(300):
+                    sock.sendto(b"x", (receiver, 10_000 + number))
+            return sum(seen()) >= 300
+
+        eventually(have_left, "300 packets have left")
+        flows = bed.senders[1].dpu.run("ovs-appctl", "dpctl/dump-flows", "-m").stdout
+    # The host has 64 source ports; nothing is answered, as no program listens there (ICMP errors are inside too).
+    assert min(seen()) > 0
+    first, last = SOURCE_PORTS
+    ports = {int(port) for port in re.findall(r"in_port\(pf0hpf\).*udp\(src=(\d+)", flows)}
+    assert ports
+    assert all(first <= port <= last for port in ports)
+
+
+def _forwarded(lab: FabricLab, spine: str) -> int:
+    """Packets that a spine has sent to the second leaf."""
+    text = run(["ip", "-n", lab.fabric.namespace(spine), "-s", "-j", "link", "show", "leafb"]).stdout
+    return int(json.loads(text)[0]["stats64"]["tx"]["packets"])
+
+
+def test_a_spine_fails_and_recovers(lab: FabricLab) -> None:
+    assert fabric_status(lab).state == "up"
+    silence(lab, "spine2")
+    states = {machine.name: machine.state for machine in fabric_status(lab).machines}
+    assert [name for name, state in states.items() if state != "up"] == ["spine2"]
+    assert fabric_status(lab).state == "failing"
+    assert restore(lab, lab.fabric.spines) == ("spine2",)
+    assert fabric_status(lab).state == "up"
+    with pytest.raises(LabError, match="has no spine 'spine9'; it has spine1, spine2, spine3, spine4"):
+        silence(lab, "spine9")
+
+
+def test_a_command_on_a_dpu_uses_its_switch(lab: FabricLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = [_said(lab, site.dpu, "ovs-vsctl", "get", "bridge", "ovsbr1", "datapath-id") for site in lab.fabric.sites]
+    assert len(set(seen)) == 3
+    # What a shell names for its own commands is another Open vSwitch.
+    monkeypatch.setenv("XENOOVS_LAB", "another")
+    monkeypatch.setenv("XENOOVS_CONFIG", "/another.yaml")
+    assert _said(lab, "hosta1", "sh", "-c", "echo $XENOOVS_LAB$XENOOVS_CONFIG") == ""
+    shown = json.loads(_said(lab, lab.fabric.sites[0].dpu, sys.executable, "-m", "xenoovs", "validate", "-o", "json"))
+    assert shown["valid"]
+    assert _said(lab, "hosta2", "ip", "-br", "address", "show", "vxlan0").split()[2] == "192.168.233.2/24"
+
+
+def _said(lab: FabricLab, machine: str, *argv: str) -> str:
+    said = finish(start("lab", "exec", "--lab", lab.name, "--on", machine, "--", *argv))
+    assert said.status == 0, said.err
+    return said.out.strip()
+
+
+def test_commands_say_what_a_fabric_is_and_has(lab: FabricLab, xenoovs: CommandLine) -> None:
+    with pytest.raises(LabError, match="is a fabric with 3 switches"):
+        open_lab(lab.name)
+    said = xenoovs("lab", "status", "--lab", lab.name, "-o", "json")
+    assert said.status == 0, said.err
+    machines = [machine["name"] for machine in json.loads(said.out)["machines"]]
+    assert machines[:5] == ["hosta1", "dpua1", "hosta2", "dpua2", "leafa"]
+    said = xenoovs("lab", "exec", "--lab", lab.name, "--on", "dpua7", "--", "true")
+    assert (said.status, said.out) == (1, "")
+    assert "has no machine 'dpua7'" in said.err
+    said = xenoovs("lab", "fail", "spine1", "--how", "link", "--lab", lab.name)
+    assert "a spine of a fabric fails as `--how silent`" in said.err
