@@ -104,9 +104,20 @@ def begin(bridge: DummyBridge, path: Path, text: str) -> None:
 
 
 @pytest.fixture
-def moving(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> DummyBridge:
+def apply(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> Callable[[str], None]:
+    """Let the bridge have the flows of a config at once."""
+
+    def applied(text: str) -> None:
+        config.write_text(text)
+        assert xenoovs("apply", config, "--db", bridge.ovs.db, "-y", "--no-drain").status == 0
+
+    return applied
+
+
+@pytest.fixture
+def moving(bridge: DummyBridge, config: Path, apply: Callable[[str], None]) -> DummyBridge:
     """Backend one has half of the clients and is drained."""
-    assert xenoovs("apply", config, "--db", bridge.ovs.db, "-y").status == 0
+    apply(CONFIG)
     begin(bridge, config, WITHOUT_ONE)
     return bridge
 
@@ -141,14 +152,13 @@ def test_plan_status_and_verify_know_a_drain(moving: DummyBridge, xenoovs: Comma
 
 
 def test_remove_takes_what_was_learned_too_and_apply_without_drain_ends_one(
-    moving: DummyBridge, xenoovs: CommandLine, config: Path
+    moving: DummyBridge, xenoovs: CommandLine, config: Path, apply: Callable[[str], None]
 ) -> None:
     receivers(moving, tcp_packet("198.51.100.2", 7, "syn"))
-    assert xenoovs("apply", config, "--db", moving.ovs.db, "-y", "--no-drain").status == 0
+    apply(WITHOUT_ONE)
     assert {flow.partition("table=")[2][:1] for flow in moving.dump_flows()} <= {"", "1"}
     assert ONE not in receivers(moving, tcp_packet("198.51.100.2", 8, "ack"))
-    config.write_text(CONFIG)
-    assert xenoovs("apply", config, "--db", moving.ovs.db, "-y", "--no-drain").status == 0
+    apply(CONFIG)
     begin(moving, config, WITHOUT_ONE)
     receivers(moving, tcp_packet("198.51.100.2", 7, "syn"))
     assert xenoovs("remove", config, "--db", moving.ovs.db, "-y").status == 0
@@ -156,11 +166,10 @@ def test_remove_takes_what_was_learned_too_and_apply_without_drain_ends_one(
 
 
 def test_apply_waits_for_the_end_which_comes_early_when_nobody_is_left(
-    xenoovs: CommandLine, bridge: DummyBridge, config: Path
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path, apply: Callable[[str], None]
 ) -> None:
     for change in (("timeout: 5m, idle", "timeout: 1s, idle"), ("idle_timeout: 5m", "idle_timeout: 2s")):
-        config.write_text(CONFIG)
-        assert xenoovs("apply", config, "--db", bridge.ovs.db, "-y", "--no-drain").status == 0
+        apply(CONFIG)
         config.write_text(WITHOUT_ONE.replace(*change))
         said = xenoovs("apply", config, "--db", bridge.ovs.db, "-y")
         assert said.status == 0
@@ -326,17 +335,6 @@ def answered(bridge: DummyBridge, server: str) -> str:
     """The source that the client sees when this server answers."""
     source, port = server.split(":")
     return passed(bridge, "p1", "p0", tcp_packet(source, int(port), "psh|ack", to=f"{EVEN}:1000"))[0]
-
-
-@pytest.fixture
-def apply(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> Callable[[str], None]:
-    """Let the bridge have the flows of a config at once."""
-
-    def applied(text: str) -> None:
-        config.write_text(text)
-        assert xenoovs("apply", config, "--db", bridge.ovs.db, "-y", "--no-drain").status == 0
-
-    return applied
 
 
 def test_a_server_that_leaves_the_config_answers_as_the_vip_until_its_connections_have_ended(
