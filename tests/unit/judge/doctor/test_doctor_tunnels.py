@@ -11,6 +11,7 @@ import pytest
 
 from tests.judged import assert_recorded
 from tests.unit.judge.doctor.facts import changes_of
+from xenoovs.compile.tunnel_ports import WantedPort
 from xenoovs.datapath.certificate import Certificate, CertificateFiles, PrivateKey, parse_certificate
 from xenoovs.datapath.database import BridgeState, Database, PortState
 from xenoovs.datapath.fact import NOT_READ, Fact, Unknown
@@ -21,7 +22,13 @@ from xenoovs.datapath.tunnel_facts import NeighbourEntry, TunnelEnd, TunnelFacts
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.doctor.certificates import check_certificates
 from xenoovs.judge.doctor.check import DoctorCase, RemoteAnswers, RequiredTunnel, Requirements
-from xenoovs.judge.doctor.tunnels import check_probe_ports, check_reflectors, check_source_ports, check_tunnel_ends
+from xenoovs.judge.doctor.tunnels import (
+    check_probe_ports,
+    check_reflectors,
+    check_source_ports,
+    check_tunnel_ends,
+    check_tunnel_ports,
+)
 
 LOCAL, REMOTE = int(IPv4Address("192.0.2.1")), int(IPv4Address("192.0.2.12"))
 GENEVE = TunnelEnd("gnv0", "geneve", "genev_sys_6081", "192.0.2.12", "192.0.2.1", 6081)
@@ -259,6 +266,42 @@ PROBE_PORTS: dict[str, DoctorCase] = {
 }
 
 
+SHARED, EACH = (
+    WantedPort(name, "geneve", (("local_ip", "192.168.77.1"), ("remote_ip", remote), ("key", "5001")))
+    for name, remote in (("tun0", "flow"), ("tun0-c0a84d0b", "192.168.77.11"))
+)
+
+
+def _made(port: WantedPort, **changes: Any) -> PortState:
+    """The port of Open vSwitch, with other `options`."""
+    options = dict(port.options) | changes.pop("options", {})
+    return PortState(port.name, **{"ofport": 5, "type": port.type, "mark": port.digest, **changes, "options": options})
+
+
+def _tunnel_ports(*ports: PortState, wanted: WantedPort = EACH, elsewhere: Collection[PortState] = ()) -> DoctorCase:
+    database = Database(bridges=(BridgeState("ovsbr1", ports=ports), BridgeState("br-x", ports=tuple(elsewhere))))
+    host = HostFacts(is_local=True, database=database, daemon=NOT_READ, devices=NOT_READ)
+    return DoctorCase(Evidence(host), Requirements("ovsbr1", ("p0",), (), 0, tunnel_ports=(wanted,)))
+
+
+TUNNEL_PORTS: dict[str, DoctorCase] = {
+    "missing": _tunnel_ports(),
+    "missing, and answers come by a port to all remotes": _tunnel_ports(_made(SHARED)),
+    "on another bridge": _tunnel_ports(elsewhere=[_made(EACH)]),
+    "another remote": _tunnel_ports(_made(EACH, options={"remote_ip": "192.168.77.99"})),
+    "another remote, of another program": _tunnel_ports(_made(EACH, options={"remote_ip": "10.0.0.9"}, mark=None)),
+    "another type": _tunnel_ports(_made(EACH, type="vxlan")),
+    # Bug: they overrule `key`, so that all packets, or all answers, had another one, and were not seen.
+    **{f"{key} is for one way": _tunnel_ports(_made(EACH, options={key: "7"})) for key in ("in_key", "out_key")},
+    "fields are copied": _tunnel_ports(_made(EACH, options={"tos": "inherit", "ttl": "inherit"})),
+    "without a number": _tunnel_ports(_made(EACH, ofport=None, error="busy")),
+    "one is left over": _tunnel_ports(_made(EACH), _made(SHARED)),
+    # Bug: it takes all answers of a shared one, and was not called wrong.
+    "one is left over that takes answers": _tunnel_ports(_made(EACH), _made(SHARED), wanted=SHARED),
+    "one of another program": _tunnel_ports(_made(EACH), _made(SHARED, mark=None)),
+}
+
+
 @pytest.mark.parametrize(
     ("name", "usual", "cases", "checks"),
     [
@@ -266,6 +309,7 @@ PROBE_PORTS: dict[str, DoctorCase] = {
         ("ipsec", _encrypted(None, "charon"), IPSEC, (check_tunnel_ends,)),
         ("certificates", _certified(), CERTIFICATES, (check_certificates,)),
         ("remotes", _remotes((RIGHT,)), REMOTES, (check_reflectors, check_source_ports)),
+        ("tunnel_ports", _tunnel_ports(_made(EACH)), TUNNEL_PORTS, (check_tunnel_ports,)),
         ("probe_ports", _probe_port(is_up=True, mtu=None), PROBE_PORTS, (check_probe_ports,)),
     ],
 )
