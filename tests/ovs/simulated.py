@@ -36,20 +36,6 @@ def packet_text(packet: Packet) -> str:
     return f"in_port(1),packet_type(ns=0,id=0),eth(src={packet.dl_src},dst={packet.dl_dst}),{tagged}"
 
 
-def trace_text(packet: Packet) -> str:
-    """The packet as `ofproto/trace` takes it."""
-    six = "" if packet.family is Family.IPV4 else "6"
-    keyword = _L4_KEY[packet.protocol].removesuffix("v6") + six
-    addresses = f"{'ipv6' if six else 'nw'}_src={packet.source},{'ipv6' if six else 'nw'}_dst={packet.destination}"
-    # Here ovs-vswitchd takes `tp_src` for TCP's alone (parse_ofp_exact_flow, lib/flow.c).
-    l4 = _L4_KEY[packet.protocol]
-    names = (f"{l4}_type", f"{l4}_code") if l4.startswith("icmp") else (f"{l4}_src", f"{l4}_dst")
-    ports = f"{names[0]}={packet.sport},{names[1]}={packet.dport}"
-    macs = f"dl_src={packet.dl_src},dl_dst={packet.dl_dst}"
-    tag = f"dl_vlan={packet.vlan & ~TAGGED}," if packet.vlan else ""
-    return f"in_port={packet.in_port},{keyword},{tag}{macs},{addresses},{ports}"
-
-
 def install(bridge: DummyBridge, flows: Sequence[Flow]) -> None:
     bridge.add_flows("".join(f"{render_flow_mod(FlowMod(Command.ADD, flow))}\n" for flow in flows))
 

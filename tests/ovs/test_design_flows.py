@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Address
-from struct import pack
 
 import pytest
 
 from tests.ovs.dummy import DummyBridge
+from tests.ovs.simulated import packet_text
 from xenoovs.compile.program import compile_config
 from xenoovs.measure.design_flows import OPENFLOW_DESIGNS, Design, design_program
-from xenoovs.model.address import checksum
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.load import parse_config
 from xenoovs.model.packet import Packet
@@ -71,7 +70,7 @@ def test_answers_through_the_bridge_come_from_the_vip(bridge: DummyBridge) -> No
     install(bridge, config_of(1, 1), Design.CONNTRACK)
     ((client, backend),) = send(bridge, 1).items()
     answered = Packet("p1", IPv4Address(f"192.0.2.{backend}"), IPv4Address(client), 17, 53, 4000)
-    bridge.receive("p1", [(frame_of(answered).hex(),)])
+    bridge.receive("p1", [(packet_text(answered),)])
     (answer,) = bridge.sent("p0")
     assert (answer[26:30], answer[30:34]) == (_VIP.packed, IPv4Address(client).packed)
 
@@ -86,18 +85,8 @@ def send(bridge: DummyBridge, clients: int) -> dict[str, int]:
     """One packet of each client; every value of the low 8 bits is among them. Return the backends by client."""
     before = len(bridge.sent("p1"))
     packets = [Packet("p0", IPv4Address(0x0A000000 + client), _VIP, 17, 4000, 53) for client in range(clients)]
-    bridge.receive("p0", [(frame_of(packet).hex(),) for packet in packets])
+    bridge.receive("p0", [(packet_text(packet),) for packet in packets])
     bridge.ovs.appctl("revalidator/wait")
     backends = {str(IPv4Address(packet[26:30])): packet[5] for packet in bridge.sent("p1")[before:]}
     assert len(backends) == clients
     return backends
-
-
-def frame_of(packet: Packet) -> bytes:
-    """UDP over IPv4 with checksums: the connection tracker calls others invalid."""
-    addresses, payload = packet.source.packed + packet.destination.packed, bytes(range(36))
-    udp = pack("!HHHH", packet.sport, packet.dport, 8 + len(payload), 0) + payload
-    udp = udp[:6] + pack("!H", checksum(addresses + pack("!HH", 17, len(udp)) + udp)) + udp[8:]
-    ip = pack("!BBHHHBBH", 0x45, packet.tos, 20 + len(udp), 0, 0, 64, 17, 0) + addresses
-    macs = packet.dl_dst.value.to_bytes(6, "big") + packet.dl_src.value.to_bytes(6, "big")
-    return macs + b"\x08\0" + ip[:10] + pack("!H", checksum(ip)) + ip[12:] + udp

@@ -23,7 +23,6 @@ from tests.ovs.simulated import (
     predicted_shapes,
     send,
     send_as_predicted,
-    trace_text,
     without_learned_ports,
 )
 from tests.predicted import packets_of_every_region
@@ -40,6 +39,7 @@ from xenoovs.judge.findings import Conclusion
 from xenoovs.judge.offload import check_dump
 from xenoovs.judge.simulate.megaflows import pipeline_of
 from xenoovs.judge.simulate.walk import Headers, tables_of
+from xenoovs.judge.trace import render_packet
 from xenoovs.model.address import Family, IPAddress, Mac, parse_mac
 from xenoovs.model.load import parse_config
 from xenoovs.model.packet import Packet
@@ -89,7 +89,7 @@ def test_the_switch_itself_traces_the_packets_the_same_way(three_ports: DummyBri
     install(three_ports, flows)
     pipeline = pipeline_of(flows, three_ports.prefix_fields)
     for packet in random_packets(random, count=20):
-        text = three_ports.trace(trace_text(packet))
+        text = three_ports.trace(render_packet(packet))
         actions = text.split("Datapath actions: ")[1].splitlines()[0]
         predicted = ",".join(pipeline.predict(packet)[0].actions)
         assert predicted in ("", actions)
