@@ -60,6 +60,13 @@ def bridge(dummy_ovs: DummyOvs) -> Iterator[DummyBridge]:
 
 
 @pytest.fixture
+def wide(dummy_ovs: DummyOvs) -> Iterator[DummyBridge]:
+    """Bridge ovsbr1 with a third port, p2."""
+    with dummy_ovs.bridge(ports=("p0", "p1", "p2")) as made:
+        yield made
+
+
+@pytest.fixture
 def dpu(dummy_ovs: DummyOvs, case: str) -> Iterator[DummyBridge]:
     """Bridge ovsbr1 with the ports that a case of flows/ names.
 

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
@@ -21,13 +21,6 @@ from tests.ovs.test_agent_seen import samples
 from tests.patience import PATIENCE_S, eventually
 
 CONFIG = SMALL_CONFIG.replace("weight: 30}", "weight: 30, egress: p2}")
-
-
-@pytest.fixture
-def wide(dummy_ovs: DummyOvs) -> Iterator[DummyBridge]:
-    """Bridge ovsbr1 with p0, p1, p2."""
-    with dummy_ovs.bridge(ports=("p0", "p1", "p2")) as made:
-        yield made
 
 
 def controller(

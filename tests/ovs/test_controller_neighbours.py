@@ -21,8 +21,8 @@ from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.controller.listen import parse_address
 from xenoovs.controller.neighbour_discovery import answer_flows
 from xenoovs.controller.server import ControllerSwitch, Server
-from xenoovs.model.address import Family, Mac
-from xenoovs.model.balancer import Claim, PortRange, Protocol
+from xenoovs.model.address import Mac
+from xenoovs.model.balancer import Protocol
 from xenoovs.model.emit import render_config
 from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.openflow.text import parse_flow, render_flow
@@ -117,7 +117,7 @@ def _has_flow_for(bridge: DummyBridge, vip: str) -> bool:
 
 
 _LAB_VIP, _CLIENT = "2001:db8:10::80", "2001:db8:c::5"
-_CLAIM = Claim(frozenset({Family.IPV6}), (ip_address(_LAB_VIP),), Protocol.UDP, (PortRange(53, 53),))
+_CLAIM = claim(ip_address(_LAB_VIP), protocol=Protocol.UDP, ports=[(53, 53)])
 _LAB_BALANCER = lab_support.balancer(lab_support.service("six", _CLAIM, vip_mac=lab_support.VIP_MAC))
 _FLOOD = 5000
 

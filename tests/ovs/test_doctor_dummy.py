@@ -16,6 +16,7 @@ from tests.command_line import Command, CommandLine
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.lab_support import VIP_MAC, balancer, running_lab, service
 from tests.ovs.test_vlog import kill_listener
+from tests.unit.balancer import claim
 from xenoovs.cli.doctor import Question
 from xenoovs.datapath.fact import Unknown
 from xenoovs.engine.change import PlanOptions
@@ -26,8 +27,7 @@ from xenoovs.judge.doctor.examine import BACKEND_CHECKS, HOST_CHECKS, examine
 from xenoovs.lab.host import LabNetns
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.private_ovs import Datapath, start_vswitchd, stop_process
-from xenoovs.model.address import Family
-from xenoovs.model.balancer import Claim, PortRange, Protocol
+from xenoovs.model.balancer import Protocol
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.host_facts import gather
 from xenoovs.switch.management import ManagementSwitch
@@ -142,12 +142,8 @@ def test_programs_that_are_missing_make_rows_unknown(
     assert not isinstance(facts.daemon, Unknown)
 
 
-DNS = service(
-    "dns",
-    Claim(frozenset({Family.IPV4}), (ip_address("10.3.10.45"),), Protocol.UDP, (PortRange(53, 53),)),
-    vip_mac=VIP_MAC,
-)
-IN_LAB = balancer(DNS)
+DNS = claim(ip_address("10.3.10.45"), protocol=Protocol.UDP, ports=[(53, 53)])
+IN_LAB = balancer(service("dns", DNS, vip_mac=VIP_MAC))
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,13 @@ import pytest
 from tests.command_line import Command, CommandLine
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.lab_support import load_text
+from tests.ovs.ways import live_switch
 from xenoovs.compile.plan import bundle_of, plan
 from xenoovs.compile.program import compile_config
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
 from xenoovs.openflow.flow import OWNER, Flow, ObservedFlow
 from xenoovs.openflow.text import parse_flow, render_flow
-from xenoovs.switch.endpoint import find_endpoint
 from xenoovs.switch.management import ManagementSwitch
 
 CONFIG = """\
@@ -54,7 +54,7 @@ def _to(port: str, mac: int = 1) -> str:
 
 
 def _apply(bridge: DummyBridge, *flows: Flow) -> ManagementSwitch:
-    switch = ManagementSwitch(find_endpoint(db=bridge.ovs.db, env={}))
+    switch = live_switch(bridge.ovs)
     switch.apply(bridge.name, bundle_of(plan(flows, (seen.flow for seen in switch.dump_flows(bridge.name)))))
     assert _flows(switch.dump_flows(bridge.name)) == set(flows)
     assert {line.strip() for line in switch.dump_flow_text(bridge.name).splitlines()} == set(map(render_flow, flows))
@@ -120,7 +120,7 @@ def test_bug_a_deleted_port_was_an_external_change_and_took_blocks_from_who_serv
     bridge: DummyBridge, on_bridge: Command, config: Path
 ) -> None:
     desired = DesiredState(load_text(CONFIG))
-    engine = Engine(ManagementSwitch(find_endpoint(db=bridge.ovs.db, env={})))
+    engine = Engine(live_switch(bridge.ovs))
     engine.round(desired, now_s=0.0)
     bridge.ovs.vsctl("del-port", bridge.name, "p2")
     said = on_bridge("status", config, "--interval", "0").out
@@ -150,7 +150,7 @@ def test_plan_counts_groups_and_a_rollback_restores_them(bridge: DummyBridge, on
 def test_ovs_ofctl_takes_what_validate_prints(bridge: DummyBridge, xenoovs: CommandLine, config: Path) -> None:
     text = xenoovs("validate", config, "--flows").out
     bridge.ofctl("bundle", "-", stdin=text)
-    switch = ManagementSwitch(find_endpoint(db=bridge.ovs.db, env={}))
+    switch = live_switch(bridge.ovs)
     assert _flows(switch.dump_flows(bridge.name)) == set(compile_config(load_text(CONFIG)).flows)
     assert len(_groups(bridge)) == text.count("group add ") == 2
 

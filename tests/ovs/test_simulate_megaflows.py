@@ -15,7 +15,7 @@ import pytest
 from tests.arp import arp_request
 from tests.compiled import compiled, draining, observed
 from tests.golden.cases import CASES, balancer_of, examples_of, program_of
-from tests.ovs.dummy import DummyBridge, DummyOvs
+from tests.ovs.dummy import DummyBridge
 from tests.ovs.simulated import (
     install,
     observed_shapes,
@@ -47,49 +47,43 @@ from xenoovs.openflow.flow import TAGGED, Field, Flow
 from xenoovs.openflow.text import parse_dump, parse_flow
 
 
-@pytest.fixture
-def three_ports(dummy_ovs: DummyOvs) -> Iterator[DummyBridge]:
-    with dummy_ovs.bridge(ports=("p0", "p1", "p2")) as made:
-        yield made
-
-
 @pytest.mark.each_release
 @pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(5, 16))])
-def test_megaflows_and_packets_are_as_predicted(three_ports: DummyBridge, seed: int) -> None:
+def test_megaflows_and_packets_are_as_predicted(wide: DummyBridge, seed: int) -> None:
     random = Random(seed)
     flows, packets = random_program(random), random_packets(random, count=200)
-    send_as_predicted(three_ports, flows, packets)
+    send_as_predicted(wide, flows, packets)
     learned = {int(p.source) for p in packets if any(c.port is None for c in tables_of(flows).run(p).copies)}
-    received = {copy for copy in _received(three_ports) if copy[1] not in learned}
+    received = {copy for copy in _received(wide) if copy[1] not in learned}
     assert received == {copy for copy in _copies(flows, packets) if copy[1] not in learned}
 
 
 @pytest.mark.parametrize("seed", [200, 201])
-def test_other_prefix_fields_are_predicted_too(three_ports: DummyBridge, seed: int) -> None:
+def test_other_prefix_fields_are_predicted_too(wide: DummyBridge, seed: int) -> None:
     # As many as the database of 3.1 takes; the order counts.
     fields = (Field.NW_SRC, Field.IPV6_DST, Field.IPV6_SRC)
     for table in (0, 1):
         tracked = ["--id=@t", "create", "Flow_Table", f"name=t{table}", "prefixes=ip_src,ipv6_dst,ipv6_src"]
-        three_ports.ovs.vsctl("--", *tracked, "--", "set", "Bridge", three_ports.name, f"flow_tables:{table}=@t")
+        wide.ovs.vsctl("--", *tracked, "--", "set", "Bridge", wide.name, f"flow_tables:{table}=@t")
     random = Random(seed)
-    send_as_predicted(three_ports, random_program(random), random_packets(random, count=200), prefix_fields=fields)
+    send_as_predicted(wide, random_program(random), random_packets(random, count=200), prefix_fields=fields)
 
 
-def test_flags_beside_ports_are_predicted(three_ports: DummyBridge) -> None:
+def test_flags_beside_ports_are_predicted(wide: DummyBridge) -> None:
     rules = ("priority=200,tcp,tp_dst=53,tcp_flags=+psh actions=drop", "priority=100,ip actions=output:p1")
     packet = Packet("p0", IPv4Address("198.51.100.7"), IPv4Address("10.3.10.45"), 6, 4000, 53, tcp_flags=0)
-    send_as_predicted(three_ports, [parse_flow(rule) for rule in rules], [packet])
+    send_as_predicted(wide, [parse_flow(rule) for rule in rules], [packet])
 
 
 @pytest.mark.each_release
 @pytest.mark.parametrize("seed", [100])
-def test_the_switch_itself_traces_the_packets_the_same_way(three_ports: DummyBridge, seed: int) -> None:
+def test_the_switch_itself_traces_the_packets_the_same_way(wide: DummyBridge, seed: int) -> None:
     random = Random(seed)
     flows = random_program(random)
-    install(three_ports, flows)
-    pipeline = pipeline_of(flows, three_ports.prefix_fields)
+    install(wide, flows)
+    pipeline = pipeline_of(flows, wide.prefix_fields)
     for packet in random_packets(random, count=20):
-        text = three_ports.trace(render_packet(packet))
+        text = wide.trace(render_packet(packet))
         actions = text.split("Datapath actions: ")[1].splitlines()[0]
         predicted = ",".join(pipeline.predict(packet)[0].actions)
         assert predicted in ("", actions)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.ovs.dummy import DummyBridge, DummyOvs
+from tests.ovs.ways import live_switch
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.errors import SwitchError, SwitchUnreachable
 from xenoovs.lab.host import kill_and_wait
@@ -19,7 +20,7 @@ from xenoovs.lab.private_ovs import Datapath, start_vswitchd
 from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.openflow.text import parse_flow
 from xenoovs.switch import openflow
-from xenoovs.switch.endpoint import Endpoint, find_endpoint
+from xenoovs.switch.endpoint import find_endpoint
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.ovsdb import read_bridges
 
@@ -32,16 +33,12 @@ def _adds(count: int) -> Bundle:
     return Bundle(tuple(FlowMod(Command.ADD, parse_flow(text)) for text in texts))
 
 
-def _endpoint(ovs: DummyOvs) -> Endpoint:
-    return find_endpoint(db=ovs.ovs.db, env={})
-
-
 @pytest.mark.parametrize(
     "moment", [0.0, 0.018, *(pytest.param(i * 0.006, marks=pytest.mark.long) for i in (1, 2, 4, 5, 6, 7))]
 )
 def test_ovs_vswitchd_killed_while_it_takes_flows(own_ovs: DummyOvs, moment: float) -> None:
     with own_ovs.bridge() as bridge:
-        switch, error, flows = ManagementSwitch(_endpoint(own_ovs)), None, _adds(4096)
+        switch, error, flows = live_switch(own_ovs.ovs), None, _adds(4096)
         killing = threading.Timer(moment, kill_and_wait, (own_ovs.ovs.pids()[:1],))
         killing.start()
         try:
@@ -68,13 +65,13 @@ def test_a_process_that_gets_no_turn_before_its_hello_connects_again(
         greet(connection)
 
     monkeypatch.setattr(openflow.Connection, "greet", greet_late)
-    assert ManagementSwitch(_endpoint(dummy_ovs)).dump_flows(bridge.name) == ()
+    assert live_switch(dummy_ovs.ovs).dump_flows(bridge.name) == ()
     assert not late
 
 
 def test_a_hung_ovs_vswitchd_is_sent_nothing(own_ovs: DummyOvs, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel refuses more callers than it lets wait at once (unix(7), EAGAIN), which is told like silence."""
-    switch = ManagementSwitch(_endpoint(own_ovs))
+    switch = live_switch(own_ovs.ovs)
     with own_ovs.bridge() as bridge:
         with monkeypatch.context() as patched, _stopped(own_ovs.ovs.pids()[0]):
             patched.setattr(openflow, "GREETING_TIMEOUT_S", 0.01)
@@ -95,7 +92,7 @@ def _stopped(pid: int) -> Iterator[None]:
 
 def test_a_hung_database_times_out(own_ovs: DummyOvs) -> None:
     with _stopped(own_ovs.ovs.pids()[1]), pytest.raises(SwitchUnreachable, match="does not answer in time"):
-        read_bridges(_endpoint(own_ovs), timeout_s=0.2)
+        read_bridges(live_switch(own_ovs.ovs).endpoint, timeout_s=0.2)
 
 
 def test_ovs_that_has_died_and_left_its_sockets(own_ovs: DummyOvs) -> None:
@@ -103,12 +100,12 @@ def test_ovs_that_has_died_and_left_its_sockets(own_ovs: DummyOvs) -> None:
     assert kill_and_wait(own_ovs.ovs.pids())
     assert own_ovs.ovs.directory.joinpath("ovsbr1.mgmt").is_socket()
     # The last of its threads closes the socket.
-    eventually(lambda: _endpoint(own_ovs).incarnation("ovsbr1") is None, "the end of all threads")
-    _check_unreachable(ManagementSwitch(_endpoint(own_ovs)), "systemctl start")
+    eventually(lambda: live_switch(own_ovs.ovs).endpoint.incarnation("ovsbr1") is None, "the end of all threads")
+    _check_unreachable(live_switch(own_ovs.ovs), "systemctl start")
 
 
 def test_a_user_without_permission(dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
-    switch = ManagementSwitch(_endpoint(dummy_ovs))
+    switch = live_switch(dummy_ovs.ovs)
     assert switch.describe(bridge.name).name == bridge.name
     os.seteuid(_NOBODY)
     try:
@@ -127,9 +124,9 @@ def test_a_remote_database_has_no_flows() -> None:
 
 def test_two_instances_are_not_mixed_up(own_ovs: DummyOvs, dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
     with own_ovs.bridge(bridge.name):
-        ManagementSwitch(_endpoint(dummy_ovs)).apply(bridge.name, _adds(5))
-        assert ManagementSwitch(_endpoint(own_ovs)).dump_flows(bridge.name) == ()
-        assert len(ManagementSwitch(_endpoint(dummy_ovs)).dump_flows(bridge.name)) == 5
+        live_switch(dummy_ovs.ovs).apply(bridge.name, _adds(5))
+        assert live_switch(own_ovs.ovs).dump_flows(bridge.name) == ()
+        assert len(live_switch(dummy_ovs.ovs).dump_flows(bridge.name)) == 5
         mixed = find_endpoint(db=own_ovs.ovs.db, env={"OVS_RUNDIR": str(dummy_ovs.ovs.directory)})
         with pytest.raises(SwitchError, match="two different Open vSwitches"):
             ManagementSwitch(mixed).describe(bridge.name)

@@ -211,18 +211,8 @@ def test_ports_that_no_flow_can_name(way: Way, dummy_ovs: DummyOvs) -> None:
 
 
 _WORDS = (
-    "in_port",
-    "normal",
-    "local",
-    "none",
-    "transaction",
-    "output",
-    "ct",
-    "goto_table",
-    "exit",
-    "cookie",
-    "1p",
-    "0x1",
+    *("in_port", "normal", "local", "none", "transaction", "output", "ct"),
+    *("goto_table", "exit", "cookie", "1p", "0x1"),
 )
 
 

@@ -63,10 +63,6 @@ class End:
         for port in self.bridge.ovs.vsctl("list-ports", "ovsbr1").split():
             self.bridge.ovs.vsctl("remove", "interface", port, "options", "local_ip")
 
-    def take(self, frames: list[bytes]) -> None:
-        """Let frames of the wire enter by the uplink."""
-        self.uplink.receive(self.uplink.ports[0], [(frame.hex(),) for frame in frames])
-
 
 @contextmanager
 def end(directory: Path, number: int, ports: tuple[str, ...], neighbours: tuple[int, ...]) -> Iterator[End]:
@@ -233,7 +229,7 @@ def test_answers_of_open_connections_pass_while_their_backend_leaves_the_config(
     file.write_text("".join(line for line in lines if not any(word in line for word in gone)))
     with running("apply", file, "--db", near.db, "-y"):
         eventually(lambda: any("+syn" in flow for flow in near.bridge.dump_flows()), "blocks that drain")
-        near.take(far.uplink.sent("u0"))
+        near.uplink.receive("u0", [(frame.hex(),) for frame in far.uplink.sent("u0")])
         eventually(lambda: bool(near.bridge.sent("p0")), "an answer for the client")
     assert on_near("apply", file, "-y", "--no-drain").status == 0
     assert not any("tun_src=192.168.77.11" in flow for flow in near.bridge.dump_flows())
