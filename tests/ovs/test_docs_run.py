@@ -25,7 +25,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import finish, running, start
+from tests.command_line import XENOOVS, finish, running, start
 from tests.ovs.cuts import applied
 from tests.ovs.lab_support import lab_name
 from tests.ovs.ways import free_port
@@ -186,13 +186,15 @@ class Shell:
     """One shell for all steps."""
 
     def __init__(self, directory: Path) -> None:
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        # Not the lab of the other pages.
+        plain = {name: value for name, value in os.environ.items() if not name.startswith(("XENOOVS_", "OVS_"))}
+        self.env = {**plain, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         self._port = str(free_port())
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
             ["bash"],
             cwd=directory,
-            env={**os.environ, "PATH": path},
+            env=self.env,
             stdin=pipe,
             stdout=pipe,
             stderr=subprocess.STDOUT,
@@ -236,7 +238,7 @@ def test_the_commands_of_the_tutorial_print_what_the_page_shows(tmp_path: Path) 
         # What it has started in the background holds its pipes.
         os.killpg(shell.process.pid, signal.SIGKILL)
         shell.process.communicate()
-        subprocess.run([Path(sys.executable).parent / "xenoovs", "lab", "down", "--lab", NAME], check=True)
+        subprocess.run([XENOOVS, "lab", "down", "--lab", NAME], env=shell.env, check=True)
 
 
 def test_most_steps_of_the_tutorial_show_what_they_print() -> None:
