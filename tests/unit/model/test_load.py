@@ -8,18 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG
+from tests.judged import assert_recorded
 from xenoovs.errors import ConfigError, ConfigUnreadable
-from xenoovs.model.address import Family, Mac, parse_mac
+from xenoovs.model.address import Mac
 from xenoovs.model.balancer import (
     Balancer,
-    BlockKey,
-    Claim,
-    KeyField,
-    OtherTraffic,
     Service,
     Sought,
-    Uplinks,
     sought,
     with_macs,
 )
@@ -30,60 +25,42 @@ from xenoovs.model.templates import read_template
 from xenoovs.model.values import Number, Value, parse_plain_scalar
 from xenoovs.partition.solve import partition
 
-PORT, TCP_ORDER = KeyField.SOURCE_PORT, (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0)
+HEAD = "version: 1\nswitch: {ingress: p0, egress: p1}\n"
 
 
 def minimal(service: str = "", weight: str = "1") -> Service:
     text = (
-        "version: 1\nswitch: {ingress: p0, egress: p1}\nservices:\n  - name: web\n"
+        f"{HEAD}services:\n  - name: web\n"
         f"    backends: [{{name: a, mac: 02:00:00:00:00:01, weight: {weight}}}]\n{service}"
     )
     return parse_config(text, file="c.yaml").services[0]
 
 
-def test_defaults() -> None:
-    balancer = parse_config("version: 1\nswitch: {ingress: p0, egress: p1}\nservices: []\n", file="c.yaml")
-    assert balancer == Balancer(Uplinks("ovsbr1", ("p0",), "p1", OtherTraffic.PASSTHROUGH), ())
-    service = minimal()
-    assert service.claim == Claim(frozenset({Family.IPV4}))
-    assert (service.key, service.tolerance, service.max_flows) == (BlockKey(), Fraction(1, 20), None)
-    assert (service.vip_mac, service.source_mac) == (None, None)
+SHARES = ("5%", "0.05", "100%", "1", "'2.5 %'")
+# Linux opens connections from even ports: by the low bits half of the blocks would get none of them.
+BY_PORT = "protocol: {}\n    match: {{field: source_port, bits: {}}}"
+FORMS = {
+    "": ("claim", "key", "tolerance", "max_flows", "vip_mac", "source_mac"),
+    **{f"tolerance: {text}": ("tolerance",) for text in SHARES},
+    **{f"match: {{bits: {text}}}": ("key",) for text in ("auto", "3", "[9]")},
+    "match: {field: ipv6_source}": ("claim",),
+    "rewrite_source_mac: 02:00:00:00:00:09": ("source_mac",),
+    **{BY_PORT.format(name, bits): ("key",) for bits in ("auto", "3", "[2, 0]") for name in ("udp", "sctp", "tcp")},
+}
 
 
-FORMS: list[tuple[str, str, object]] = [
-    *((f"tolerance: {text}", "tolerance", Fraction(1, 20)) for text in ("5%", "0.05")),
-    *((f"tolerance: {text}", "tolerance", Fraction(1)) for text in ("100%", "1")),
-    ("tolerance: '2.5 %'", "tolerance", Fraction(1, 40)),
-    ("match: {bits: auto}", "key", BlockKey()),
-    ("match: {bits: 3}", "key", BlockKey(width=3)),
-    ("match: {bits: [9]}", "key", BlockKey(positions=(9,))),
-    ("match: {field: ipv6_source}", "claim", Claim(frozenset({Family.IPV6}))),
-    ("rewrite_source_mac: 02:00:00:00:00:09", "source_mac", parse_mac("02:00:00:00:00:09")),
-]
-
-
-@pytest.mark.parametrize(("text", "name", "value"), FORMS)
-def test_forms_of_values(text: str, name: str, value: object) -> None:
-    assert getattr(minimal(f"    {text}\n"), name) == value
-
-
-@pytest.mark.parametrize(("text", "weight"), [("0.1", "1/10"), ("1e3", "1000"), ("1000000000", "1000000000")])
-def test_weights_are_exact(text: str, weight: str) -> None:
-    assert minimal(weight=text).weights == (Fraction(weight),)
-
-
-@pytest.mark.parametrize(
-    ("bits", "of_udp", "of_tcp"),
-    [
-        ("auto", BlockKey(PORT), BlockKey(PORT, TCP_ORDER)),
-        ("3", BlockKey(PORT, width=3), BlockKey(PORT, TCP_ORDER, 3)),
-        ("[2, 0]", BlockKey(PORT, (2, 0)), BlockKey(PORT, (2, 0))),
-    ],
-)
-def test_the_lowest_bit_of_a_tcp_port_comes_last(bits: str, of_udp: BlockKey, of_tcp: BlockKey) -> None:
-    """Linux opens connections from even ports: by the low bits half of the blocks would get none of them."""
-    for protocol, key in (("udp", of_udp), ("sctp", of_udp), ("tcp", of_tcp)):
-        assert minimal(f"    protocol: {protocol}\n    match: {{field: source_port, bits: {bits}}}\n").key == key
+def test_forms_of_values_and_defaults(*, update_golden: bool) -> None:
+    empty = parse_config(f"{HEAD}services: []\n", file="c.yaml")
+    shown = {"no services": f"{empty}\n{empty.uplinks.label}"}
+    for text, names in FORMS.items():
+        service = minimal(f"    {text}\n")
+        shown[text or "defaults"] = "\n".join(f"-> {name}: {getattr(service, name)}" for name in names)
+    shown |= {f"weight: {text}": str(*minimal(weight=text).weights) for text in ("0.1", "1e3", "1000000000")}
+    for written in ('"0000c470bda056ac"', "fFfFfFfFfFfFfFfF"):
+        head = HEAD.replace("ingress", f"datapath_id: {written}, ingress")
+        uplinks = parse_config(f"{head}services: []\n", file="c.yaml").uplinks
+        shown[f"datapath_id: {written}"] = f"{uplinks.datapath_id:#x}, {uplinks.label}"
+    assert_recorded("model/values.txt", shown, update=update_golden)
 
 
 def test_the_same_mac_on_two_ports_is_two_servers() -> None:
@@ -104,26 +81,12 @@ def test_no_such_template(name: str) -> None:
         read_template(name)
 
 
-def uplinks(datapath_id: str) -> Uplinks:
-    text = SMALL_CONFIG.replace("bridge: ovsbr1", f"bridge: ovsbr1, datapath_id: {datapath_id}")
-    return parse_config(text, file="c.yaml").uplinks
-
-
-@pytest.mark.parametrize(
-    ("written", "number"), [('"0000c470bda056ac"', 0xC470BDA056AC), ("fFfFfFfFfFfFfFfF", 2**64 - 1)]
-)
-def test_datapath_ids(written: str, number: int) -> None:
-    assert uplinks(written).datapath_id == number
-    assert uplinks(written).label == f"ovsbr1@{number:016x}"
-    assert parse_config(SMALL_CONFIG, file="c.yaml").uplinks.label == "ovsbr1"
-
-
 def of_weights(tolerance: str, bits: int, weights: tuple[int, ...]) -> str:
     backends = "".join(
         f"      - {{name: b{i}, mac: 02:00:00:00:00:{i:02x}, weight: {weight}}}\n" for i, weight in enumerate(weights)
     )
     return (
-        "version: 1\nswitch: {ingress: p0, egress: p1}\nservices:\n  - name: web\n"
+        f"{HEAD}services:\n  - name: web\n"
         f"    tolerance: {tolerance}\n    match: {{bits: {bits}}}\n    backends:\n{backends}"
     )
 
