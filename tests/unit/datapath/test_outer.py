@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv6Address
-
 import pytest
 
+from tests.judged import assert_recorded
 from xenoovs.datapath.database import BridgeState, PortState
-from xenoovs.datapath.megaflow import MaskedValue
-from xenoovs.datapath.outer import GRE, UDP, Encapsulation, GeneveOption, encapsulations, parse_outer
+from xenoovs.datapath.outer import encapsulations, parse_outer
 from xenoovs.datapath.parse import parse_dump, parse_megaflow
 from xenoovs.datapath.tunnel import TunnelPort, tunnel_owner, tunnel_port, tunnel_ports
 from xenoovs.errors import ParseError
@@ -22,81 +20,52 @@ def _line(tunnel: str = "tun_id=0x1,src=192.0.2.2,dst=192.0.2.1,flags(+key)", ac
     return f"tunnel({tunnel}){_REST}{_COUNTERS}{actions}"
 
 
-def test_an_outer_header_with_an_option_of_ovn() -> None:
-    """Of OVN's plain switching: class 0x102 is OVN's, the data has the logical ports."""
-    outer = parse_outer(
-        "tun_id=0x1,src=192.0.2.2,dst=192.0.2.1,ttl=0/0,tp_dst=6081,"
-        "geneve({class=0x102,type=0x80,len=4,0x10002/0x7fffffff}{class=0xffff/0,type=0/0,len=8/0}),flags(-df+csum+key)"
-    )
-    assert (outer.exact("tun_id"), outer.source, outer.destination) == (
-        1,
-        int(IPv4Address("192.0.2.2")),
-        int(IPv4Address("192.0.2.1")),
-    )
-    assert (outer.exact("tp_dst"), outer.exact("ttl"), outer.field("ttl")) == (6081, None, MaskedValue(0, 0))
-    assert outer.geneve == (
-        GeneveOption(MaskedValue(0x102, 0xFFFF), MaskedValue(0x80, 0xFF), 4, MaskedValue(0x10002, 0x7FFFFFFF)),
-        GeneveOption(MaskedValue(0, 0), MaskedValue(0, 0), 8, None),
-    )
-    assert [outer.flag(name) for name in ("key", "csum", "df", "oam")] == [True, True, False, None]
-
-
-def test_an_outer_header_of_ipv6_and_attributes_that_no_field_has() -> None:
-    outer = parse_outer("tun_id=0x7,ipv6_src=2001:db8::1,ipv6_dst=2001:db8::2,tos=0x1/0x3,vxlan(gbp(id=7)),new=1")
-    assert outer.is_ipv6
-    assert outer.destination == int(IPv6Address("2001:db8::2"))
-    assert outer.field("tos") == MaskedValue(1, 3)
-    assert [(key.name, key.inner) for key in outer.other] == [("vxlan", "gbp(id=7)"), ("new", "1")]
-
-
-_ETHERNET = "eth(dst=02:00:00:00:00:02,src=02:00:00:00:00:01,dl_type=0x0800)"
-_IPV4 = f"{_ETHERNET},ipv4(src=192.0.2.1,dst=192.0.2.12,proto={{}},tos=0,ttl=64,frag=0x4000)"
+_IPV4 = (
+    "eth(dst=02:00:00:00:00:02,src=02:00:00:00:00:01,dl_type=0x0800),"
+    "ipv4(src=192.0.2.1,dst=192.0.2.12,proto={},tos=0,ttl=64,frag=0x4000)"
+)
 _IPV6 = "eth(dl_type=0x86dd),ipv6(src=2001:db8::1,dst=2001:db8::2,label=0,proto=17,tclass=0x0,hlimit=64)"
-_REMOTE, _LOCAL = int(IPv4Address("192.0.2.12")), int(IPv4Address("192.0.2.1"))
-_REMOTE6, _LOCAL6 = int(IPv6Address("2001:db8::2")), int(IPv6Address("2001:db8::1"))
-
-
 _PUSH = (
     f"tnl_push(tnl_port(vxlan_sys_4789),header(size=50,type=4,{_IPV4.format(17)},udp(src=0,dst=4789,csum=0x0),"
     "vxlan(flags=0x8000000,vni=0x7b)),out_port(br-ul))"
 )
-_PUSHED = Encapsulation("vxlan_sys_4789", _REMOTE, _LOCAL, UDP, 4789, 0x7B, out_port="br-ul")
 _SET = "set(tunnel(tun_id=0x{},dst=192.0.2.{},tp_dst=4789,flags(key))),vxlan_sys_4789"
+SENT = {
+    "set, Geneve": "set(tunnel(tun_id=0x1389,dst=192.0.2.12,ttl=64,tp_dst=6081,flags(key))),"
+    "set(eth(dst=02:00:00:00:0d:02)),genev_sys_6081",
+    "set, GRE": "set(tunnel(tun_id=0x7,src=192.0.2.1,dst=192.0.2.12,tos=0x1,ttl=64,flags(df|csum|key))),gre_sys",
+    "pushed, VXLAN": f"{_PUSH},p1",
+    # Bug: Open vSwitch before 3.0 clones each packet into a tunnel.
+    "pushed in a clone": f"clone({_PUSH},u0)",
+    "pushed, Geneve over IPv6": f"tnl_push(tnl_port(4),header(size=70,type=5,{_IPV6},udp(src=0,dst=6081,csum=0xffff),"
+    "geneve(crit,vni=0x1c7,options({class=0xffff,type=0x80,len=4,0xa}))),out_port(100))",
+    "pushed, GRE": f"tnl_push(tnl_port(3),header(size=42,type=3,{_IPV4.format(47)},"
+    "gre((flags=0x2000,proto=0x6558),key=0x1e241)),out_port(1))",
+    "two tunnels": f"{_SET.format(1, 12)},{_SET.format(2, 13)}",
+}
+HEADERS = {
+    # Of OVN's plain switching: class 0x102 is OVN's, the data has the logical ports.
+    "an option of OVN": "tun_id=0x1,src=192.0.2.2,dst=192.0.2.1,ttl=0/0,tp_dst=6081,geneve({class=0x102,type=0x80,"
+    "len=4,0x10002/0x7fffffff}{class=0xffff/0,type=0/0,len=8/0}),flags(-df+csum+key)",
+    "IPv6, and attributes that no field has": "tun_id=0x7,ipv6_src=2001:db8::1,ipv6_dst=2001:db8::2,tos=0x1/0x3,"
+    "vxlan(gbp(id=7)),new=1",
+}
 
 
-@pytest.mark.parametrize(
-    ("actions", "found"),
-    [
-        (
-            "set(tunnel(tun_id=0x1389,dst=192.0.2.12,ttl=64,tp_dst=6081,flags(key))),set(eth(dst=02:00:00:00:0d:02)),"
-            "genev_sys_6081",
-            [Encapsulation("genev_sys_6081", _REMOTE, None, UDP, 6081, 0x1389)],
-        ),
-        (
-            "set(tunnel(tun_id=0x7,src=192.0.2.1,dst=192.0.2.12,tos=0x1,ttl=64,flags(df|csum|key))),gre_sys",
-            [Encapsulation("gre_sys", _REMOTE, _LOCAL, GRE, None, 7)],
-        ),
-        (f"{_PUSH},p1", [_PUSHED]),
-        # Bug: Open vSwitch before 3.0 clones each packet into a tunnel.
-        (f"clone({_PUSH},u0)", [_PUSHED]),
-        (
-            f"tnl_push(tnl_port(4),header(size=70,type=5,{_IPV6},udp(src=0,dst=6081,csum=0xffff),"
-            "geneve(crit,vni=0x1c7,options({class=0xffff,type=0x80,len=4,0xa}))),out_port(100))",
-            [Encapsulation("4", _REMOTE6, _LOCAL6, UDP, 6081, 0x1C7, is_ipv6=True, out_port="100")],
-        ),
-        (
-            f"tnl_push(tnl_port(3),header(size=42,type=3,{_IPV4.format(47)},"
-            "gre((flags=0x2000,proto=0x6558),key=0x1e241)),out_port(1))",
-            [Encapsulation("3", _REMOTE, _LOCAL, GRE, None, 0x1E241, out_port="1")],
-        ),
-        (
-            f"{_SET.format(1, 12)},{_SET.format(2, 13)}",
-            [Encapsulation("vxlan_sys_4789", _REMOTE + key - 1, None, UDP, 4789, key) for key in (1, 2)],
-        ),
-    ],
-)
-def test_where_packets_leave_in_a_tunnel(actions: str, found: list[Encapsulation]) -> None:
-    assert list(encapsulations(parse_megaflow(_line(actions=actions)).actions)) == found
+def test_outer_headers_and_where_packets_leave_in_a_tunnel(*, update_golden: bool) -> None:
+    shown = {}
+    for title, text in HEADERS.items():
+        outer = parse_outer(text)
+        fields = (
+            f"{name}: {getattr(outer, name)!r}" for name in ("source", "destination", "is_ipv6", "geneve", "other")
+        )
+        exact = (f"{name}: {outer.field(name)!r}, {outer.exact(name)}" for name in ("tun_id", "tp_dst", "ttl", "tos"))
+        flags = (f"{name}: {outer.flag(name)}" for name in ("key", "csum", "df", "oam"))
+        shown[title] = "\n".join([*fields, *exact, *flags])
+    for title, actions in SENT.items():
+        found = encapsulations(parse_megaflow(_line(actions=actions)).actions)
+        shown[title] = "\n".join(map(repr, found))
+    assert_recorded("parsed/outer.txt", shown, update=update_golden)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from contextlib import suppress
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.judged import assert_recorded
 from xenoovs.datapath.tc import (
     TcCounters,
     TcFilter,
@@ -22,12 +24,6 @@ from xenoovs.errors import ParseError
 
 COOKIE = "b91ad343cc4f394eaf4a80bd325adc34"
 
-# Written after tc/f_flower.c, tc/m_pedit.c and tc/m_mirred.c of iproute2 6.1, with the numbers of a recorded filter.
-EXPECTED = (
-    TcFilter("ip", 2, 0, 1, COOKIE, in_hw=True, counters=TcCounters(3, 294, 3, 294), has_hw_stats=True),
-    TcFilter("ip", 2, 0, 2, None, in_hw=False, counters=None),
-)
-
 
 @pytest.mark.parametrize(
     ("ufid", "cookie"),
@@ -39,24 +35,6 @@ EXPECTED = (
 )
 def test_a_ufid_is_a_cookie_with_each_word_reversed(ufid: str, cookie: str | None) -> None:
     assert cookie_of_ufid(ufid) == cookie
-
-
-def test_filters_with_and_without_a_cookie() -> None:
-    stats = {"bytes": 294, "packets": 3, "hw_bytes": 294, "hw_packets": 3}
-    actions = [
-        {"order": 1, "kind": "pedit", "stats": {"bytes": 280, "packets": 4}},
-        {"order": 2, "kind": "mirred", "stats": stats, "cookie": COOKIE},
-    ]
-    first = {"handle": 1, "keys": {"eth_type": "ipv4"}, "in_hw": True, "in_hw_count": 1, "actions": actions}
-    second = {"handle": 2, "keys": {}, "not_in_hw": True, "actions": [{"order": 1, "kind": "gact"}]}
-    head = {"protocol": "ip", "pref": 2, "kind": "flower", "chain": 0}
-    assert parse_tc_json(json.dumps([head, {**head, "options": first}, {**head, "options": second}])) == EXPECTED
-
-
-def test_an_old_kernel_reports_neither() -> None:
-    row = {"protocol": "ip", "pref": 2, "kind": "flower", "options": {"handle": 1, "actions": []}}
-    (found,) = parse_tc_json(json.dumps([row]))
-    assert (found.in_hw, found.cookie, found.counters) == (None, None, None)
 
 
 def _filter(stats: dict[str, int], **action: object) -> TcFilter:
@@ -176,30 +154,40 @@ _ENCAP: dict[str, object] = {
 }
 
 
-def test_a_filter_that_matches_an_outer_header() -> None:
-    from xenoovs.datapath.megaflow import MaskedValue
-    from xenoovs.datapath.outer import GeneveOption
+# Written after tc/f_flower.c, tc/m_pedit.c and tc/m_mirred.c of iproute2 6.1, with the numbers of a recorded filter.
+_COUNTED = {"bytes": 294, "packets": 3, "hw_bytes": 294, "hw_packets": 3}
+_PEDIT: dict[str, object] = {"order": 1, "kind": "pedit", "stats": {"bytes": 280, "packets": 4}}
+_MIRRED: dict[str, object] = {"order": 2, "kind": "mirred", "stats": _COUNTED, "cookie": COOKIE}
+_SENT: dict[str, object] = {"kind": "mirred", "mirred_action": "redirect", "to_dev": "genev_sys_6081"}
+_HEAD = {"protocol": "ip", "pref": 2, "kind": "flower"}
+FILTERS: dict[str, list[dict[str, object]]] = {
+    "a head, and a filter in hardware": [{**_HEAD, "chain": 0}, _row({"eth_type": "ipv4"}, _PEDIT, _MIRRED)],
+    "one that is not in hardware": [
+        {**_HEAD, "options": {"handle": 2, "keys": {}, "not_in_hw": True, "actions": [{"order": 1, "kind": "gact"}]}}
+    ],
+    "an old kernel reports neither": [{**_HEAD, "options": {"handle": 1, "actions": []}}],
+    "it matches an outer header": [_row(_DECAP, {"kind": "tunnel_key", "mode": "unset"}, {**_SENT, "to_dev": "p0"})],
+    "its packets leave in a tunnel": [_row({"eth_type": "ipv4"}, _ENCAP, {"kind": "pedit"}, _SENT)],
+    "its packets leave in GRE": [
+        _row(
+            {"eth_type": "ipv4"},
+            {name: value for name, value in _ENCAP.items() if name != "dst_port"},
+            {**_SENT, "to_dev": "gre_sys"},
+        )
+    ],
+}
 
-    unset = {"kind": "tunnel_key", "mode": "unset"}
-    (found,) = parse_tc_json(json.dumps([_row(_DECAP, unset, {"kind": "mirred", "to_dev": "p0"})]))
-    assert found.outer is not None
-    assert (found.outer.exact("tun_id"), found.outer.exact("tp_dst"), found.outer.exact("tos")) == (5001, 6081, 0)
-    assert (found.outer.source, found.outer.destination) == (0xC0000202, 0xC0000201)
-    option = GeneveOption(MaskedValue(0x102, 0xFFFF), MaskedValue(0x80, 0xFF), 4, MaskedValue(0x10002, 0x7FFFFFFF))
-    assert found.outer.geneve == (option,)
-    assert found.encapsulations == ()
 
-
-@pytest.mark.parametrize("device", ["genev_sys_6081", "gre_sys"])
-def test_a_filter_whose_packets_leave_in_a_tunnel(device: str) -> None:
-    from xenoovs.datapath.outer import GRE, UDP, Encapsulation
-
-    key = _ENCAP if device != "gre_sys" else {name: value for name, value in _ENCAP.items() if name != "dst_port"}
-    mirred = {"kind": "mirred", "mirred_action": "redirect", "to_dev": device}
-    (found,) = parse_tc_json(json.dumps([_row({"eth_type": "ipv4"}, key, {"kind": "pedit"}, mirred)]))
-    assert found.outer is None
-    protocol, port = (GRE, None) if device == "gre_sys" else (UDP, 6081)
-    assert found.encapsulations == (Encapsulation(device, 0xC000020C, 0xC0000201, protocol, port, 5001),)
+def test_what_tc_prints_of_filters(*, update_golden: bool) -> None:
+    shown = {
+        title: "\n".join(
+            f"{each.name}: {getattr(found, each.name)!r}"
+            for found in parse_tc_json(json.dumps(rows))
+            for each in dataclasses.fields(found)
+        )
+        for title, rows in FILTERS.items()
+    }
+    assert_recorded("parsed/tc.txt", shown, update=update_golden)
 
 
 @pytest.mark.parametrize(
