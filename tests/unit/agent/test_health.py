@@ -43,16 +43,13 @@ from xenoovs.agent.state import (
 from xenoovs.controller.server import port_states
 from xenoovs.datapath.database import PortState
 from xenoovs.decision.ejection import (
-    Ejection,
     SlowStarts,
-    decide_ejections,
     ramps,
-    select_ejected,
     update_slow_starts,
     with_dead_ports,
 )
 from xenoovs.model.address import Mac
-from xenoovs.model.balancer import AllDown, Backend, Balancer, Health, Initial, ProbeKind, Protocol, Service
+from xenoovs.model.balancer import Backend, Balancer, Health, Initial, ProbeKind, Protocol, Service
 from xenoovs.model.next_hop import Direct, Translated
 from xenoovs.model.tunnel import Bfd, TunnelPorts
 from xenoovs.openflow.wire.message import Port
@@ -214,50 +211,12 @@ def test_a_silent_backend_is_down_within_the_documented_time(fall: int, fast_ms:
     assert abs(now_s - longest_ms / 1000) < 1e-6
 
 
-def test_the_state_in_the_flows_takes_precedence_over_initial() -> None:
-    closed = replace(TCP_HEALTH, initial=Initial.DOWN)
-    assert initial_health(closed, remembered_up=True, due_s=7.0, now_s=7.0).is_up
-    assert [state.is_up for state in walk(TCP_HEALTH, [True, True], remembered_up=False)] == [False, False, True]
-
-
 @pytest.mark.parametrize(("others", "is_up"), [(Fraction(1, 2), True), (Fraction(0), False)])
 def test_a_server_of_several_services_begins_up_only_if_all_of_them_used_it(others: Fraction, is_up: bool) -> None:
     check = Check(IcmpTarget(IPv4Address("192.0.2.1")), TCP_HEALTH)
     checks = Checks(backends={check: (("web", "a"), ("dns", "a"))})
     tracker = HealthTracker().with_checks(checks, {("web", "a"): Fraction(1, 2), ("dns", "a"): others}, 0.0)
     assert tracker.health[check].is_up is is_up
-
-
-ICMP = Health(ProbeKind.ICMP)
-parts = st.fractions(0, 1, max_denominator=100)
-
-
-@given(st.integers(1, 20), st.integers(0, 20), parts, st.sampled_from(AllDown))
-def test_bounds(of: int, down: int, part: Fraction, policy: AllDown) -> None:
-    fallen = [f"b{i}" for i in range(min(down, of))]
-    out = select_ejected(fallen, total=of, health=replace(ICMP, max_down=part, on_all_down=policy))
-    if len(fallen) == of and policy is AllDown.DROP:
-        assert out == set(fallen)
-    else:
-        assert len(out) == min(len(fallen), int(part * of), of - 1)
-        assert out == set(fallen[: len(out)])
-
-
-def decided(before: Ejection, one: Service, down: dict[str, float], *, now_s: float) -> Ejection:
-    """Decide with these backends down, each since a time."""
-    return decide_ejections(replace(before, down=down), one, {}, now_s=now_s)
-
-
-def test_a_held_backend_that_fails_anew_is_ejected_as_one_that_fails_later() -> None:
-    two, three = (
-        replace(small.service(small.claim(), *[1] * n), health=replace(ICMP, max_down=Fraction(1, n))) for n in (2, 3)
-    )
-    both, of_three = (decided(Ejection(), one, {"b0": 0.0, "b1": 0.0}, now_s=0.0) for one in (two, three))
-    assert (sorted(both.ejected), sorted(both.held)) == (["b0"], ["b1"])
-    assert decided(both, two, {"b1": 7.0}, now_s=7.0).ejected == {"b1"}
-    taken = decided(decided(of_three, three, {"b1": 0.0}, now_s=1.0), three, {"b1": 0.0, "b2": 1.0}, now_s=2.0)
-    # The limit is reached: b1 begins again when it allows one more.
-    assert (sorted(taken.ejected), taken.held["b1"].free_s) == (["b2"], None)
 
 
 @pytest.mark.parametrize(
