@@ -43,7 +43,9 @@ from xenoovs.agent.state import (
 from xenoovs.controller.server import port_states
 from xenoovs.datapath.database import PortState
 from xenoovs.decision.ejection import (
+    Ejection,
     SlowStarts,
+    decide_ejections,
     ramps,
     update_slow_starts,
     with_dead_ports,
@@ -217,6 +219,13 @@ def test_a_server_of_several_services_begins_up_only_if_all_of_them_used_it(othe
     checks = Checks(backends={check: (("web", "a"), ("dns", "a"))})
     tracker = HealthTracker().with_checks(checks, {("web", "a"): Fraction(1, 2), ("dns", "a"): others}, 0.0)
     assert tracker.health[check].is_up is is_up
+
+
+def test_a_held_backend_that_came_up_and_fails_anew_between_two_decisions_is_ejected() -> None:
+    two = replace(small.service(small.claim(), 1, 1), health=replace(HEALTH, max_down=Fraction(1, 2)))
+    both = decide_ejections(Ejection({"b0": 0.0, "b1": 0.0}), two, {}, now_s=0.0)
+    assert (sorted(both.ejected), sorted(both.held)) == (["b0"], ["b1"])
+    assert decide_ejections(replace(both, down={"b1": 7.0}), two, {}, now_s=7.0).ejected == {"b1"}
 
 
 @pytest.mark.parametrize(

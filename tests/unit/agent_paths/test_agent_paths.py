@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address
@@ -19,11 +18,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.path_rounds import AnswersAt, Sender, always
+from tests.path_rounds import Sender, always
 from tests.probe_frames import ADDRESSES, TOKEN, answer_to, quote_of
 from tests.tunnels import TUNNEL, tunnelled
 from xenoovs.agent.control.schemas import PinRequest, parse_request
-from xenoovs.agent.paths.decide import MAX_RESTORE_S, RESTORE_S, MoveReason, Placement
+from xenoovs.agent.paths.decide import MoveReason
 from xenoovs.agent.paths.devices import Devices, Frame, NextHopMacs, ProbePort
 from xenoovs.agent.paths.frame import (
     Addresses,
@@ -42,7 +41,7 @@ from xenoovs.agent.paths.frame import (
 )
 from xenoovs.agent.paths.mover import MAX_SHARE, PROBES_PER_S, Mover, ProbeBudget
 from xenoovs.agent.paths.remote import ProbedRemote, blocks_of
-from xenoovs.agent.paths.score import UNKNOWN_AFTER, Rounds
+from xenoovs.agent.paths.score import Rounds
 from xenoovs.agent.paths.search import Lookout, SourcePorts
 from xenoovs.agent.state import BlocksPlaced, Runtime
 from xenoovs.decision.decide import decide
@@ -50,7 +49,6 @@ from xenoovs.decision.decision import Blocks, Decision, DesiredState
 from xenoovs.model.address import Mac, checksum
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.tunnel import REFLECTED_PORT, Discover, HostTunnel, PathProbe, Paths, PathSelector, Remote
-from xenoovs.show.paths import PathState
 
 CLEAR, FULL = 400.0, 20_400.0
 ALL_CLEAR, ONE_FULL = always(*[CLEAR] * 4), always(CLEAR, FULL, CLEAR, CLEAR)
@@ -59,35 +57,6 @@ ALL_CLEAR, ONE_FULL = always(*[CLEAR] * 4), always(CLEAR, FULL, CLEAR, CLEAR)
 def calm(**options: Any) -> Sender:
     """A sender after a second in which all paths were clear."""
     return Sender(**options).run(1.0, ALL_CLEAR)
-
-
-def test_half_of_the_blocks_leave_in_each_decision() -> None:
-    sender = calm().run(1.0, ONE_FULL)
-    by_decision = Counter(at_s for at_s, _ in sender.shifts)
-    assert [by_decision[at_s] for at_s in sorted(by_decision)] == [8, 4, 2, 1, 1]
-
-
-def test_the_remote_is_unknown_after_16_rounds_without_answers_and_nothing_moves() -> None:
-    sender = calm()
-    sender.run((UNKNOWN_AFTER - 1) * 0.01, always(None, None, None, None))
-    sender.decide()
-    assert {path.state for path in sender.verdict.paths} == {PathState.GOOD}
-    sender.run(0.01, always(None, None, None, None))
-    sender.decide()
-    assert {path.state for path in sender.verdict.paths} == {PathState.UNKNOWN}
-    sender.run(5.0, always(None, None, None, None))
-    assert not sender.shifts
-
-
-QUIET: dict[str, AnswersAt] = {
-    "equally bad paths": always(FULL, FULL + 900, FULL, FULL + 400),
-    "seven lost probes in a row": lambda now_s: (CLEAR, None if 2.0 < now_s < 2.075 else CLEAR, CLEAR, CLEAR),
-}
-
-
-@pytest.mark.parametrize("name", QUIET)
-def test_what_moves_nothing(name: str) -> None:
-    assert not calm().run(3.0, QUIET[name]).shifts
 
 
 class Fabric:
@@ -133,15 +102,6 @@ def test_a_path_that_loses_packets_on_the_way_out_is_left_once(out: float, back:
     assert sender.counts == [16] * 4
 
 
-@pytest.mark.parametrize("dead", [(2,), (1, 2), (0, 1, 2)], ids=["one", "two", "three"])
-def test_dead_paths_are_left_at_once_in_a_quarter_of_a_second(dead: tuple[int, ...]) -> None:
-    sender = calm().run(0.25, lambda _now_s: [None if path in dead else CLEAR for path in range(4)])
-    assert Counter(shift.reason for _, shift in sender.shifts) == {MoveReason.FAILED: 16 * len(dead)}
-    assert len({at_s for at_s, _ in sender.shifts}) == 1
-    assert {path for path, each in enumerate(sender.verdict.paths) if each.state is PathState.FAILED} == {*dead}
-    assert not any(sender.counts[path] for path in dead)
-
-
 def test_a_remote_moves_no_more_blocks_in_a_minute_than_it_has() -> None:
     sender, chance = Sender(), Random(1)
     sender.run(1.0, ALL_CLEAR)
@@ -155,48 +115,6 @@ def test_a_remote_moves_no_more_blocks_in_a_minute_than_it_has() -> None:
     sender.run(0.5, always(CLEAR, None, CLEAR, CLEAR))
     assert counts[1]
     assert sender.counts[1] == 0
-
-
-def test_blocks_come_home_after_the_path_was_good_for_a_second() -> None:
-    sender = calm().run(1.0, ONE_FULL)
-    left = len(sender.shifts)
-    sender.run(RESTORE_S - 0.1, ALL_CLEAR)
-    assert len(sender.shifts) == left
-    sender.run(3.0, ALL_CLEAR)
-    assert sender.placement.owners == sender.placement.home
-    assert {shift.reason for _, shift in sender.shifts[left:]} == {MoveReason.RESTORED}
-    assert len(sender.shifts) == 32
-
-
-def test_the_wait_is_doubled_for_a_path_that_turns_bad_when_blocks_come_back_until_it_stays_good() -> None:
-    sender = calm()
-    waits = []
-    for _ in range(8):
-        # An elephant for which there is room only while we have no blocks there.
-        sender.run(1.0, ONE_FULL)
-        waits.append(sender.verdict.paths[1].restore_s)
-        sender.run(waits[-1] + 1.0, ALL_CLEAR)
-    assert waits == [RESTORE_S, 2.0, 4.0, 8.0, 16.0, 32.0, MAX_RESTORE_S, MAX_RESTORE_S]
-    # Ten good seconds after blocks came back, the next wait is the first one again.
-    sender.run(15.0, ALL_CLEAR).run(1.0, ONE_FULL)
-    assert sender.verdict.paths[1].restore_s == RESTORE_S
-
-
-def test_an_operators_path_keeps_all_blocks_also_if_it_is_bad() -> None:
-    sender = calm()
-    placement = sender.placement
-    sender.placement = Placement(placement.owners, placement.home, (False, True, False, False))
-    sender.run(1.0, ONE_FULL)
-    assert sender.counts == [0, 64, 0, 0]
-    assert {shift.reason for _, shift in sender.shifts} == {MoveReason.OPERATOR}
-
-
-def test_a_restart_moves_nothing_although_blocks_are_away_from_home() -> None:
-    before = calm().run(1.0, ONE_FULL)
-    restarted = Sender()
-    restarted.placement = before.placement
-    restarted.run(1.0, ONE_FULL)
-    assert not restarted.shifts
 
 
 def test_the_automatic_margin_follows_the_noise_of_calm_rounds() -> None:
