@@ -32,16 +32,6 @@ Place = tuple[int, int, str | None]
 """MACs and port with which a packet leaves."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    balancer: Balancer
-    program: Program
-
-    @property
-    def flows(self) -> tuple[Flow, ...]:
-        return self.program.flows
-
-
 @dataclass
 class Switch:
     """A flow table that learns."""
@@ -55,17 +45,17 @@ class Switch:
         (copy,) = outcome.copies
         return copy.dl_src, copy.dl_dst, copy.port
 
-    def begin(self, target: Target) -> Program:
+    def begin(self, target: Program) -> Program:
         """Move to it as far as the beginning of a drain."""
         return self._go(target, progress())
 
-    def move(self, target: Target) -> Program:
+    def move(self, target: Program) -> Program:
         """Move to it until new connections go to new backends."""
         self.begin(target)
         return self._go(target, progress(settle_s=0.0))
 
-    def _go(self, target: Target, at: Progress) -> Program:
-        seen, decision = self.observed(), target.program.decision
+    def _go(self, target: Program, at: Progress) -> Program:
+        seen, decision = self.observed(), target.decision
         program = draining(target.balancer, seen, at, ofports=OFPORTS, decision=decision)
         learned = [flow for flow in self.table.values() if is_learned(flow)]
         left = leftover(program, learned, {})
@@ -76,7 +66,7 @@ class Switch:
     def observed(self) -> tuple[ObservedFlow, ...]:
         return observed(self.table.values())
 
-    def end_drains(self, target: Target) -> Program:
+    def end_drains(self, target: Program) -> Program:
         _, transition = read(self.observed(), target.balancer)
         moving = {(service_id, move.block) for service_id, moves in transition.services for move in moves}
         return self._go(target, progress(quiet=frozenset(moving)))
@@ -111,24 +101,24 @@ def with_other_backends(draw: st.DrawFn, balancer: Balancer) -> Balancer:
     return replace(balancer, services=tuple(map(edited, balancer.services)))
 
 
-Case = tuple[list[Target], list[Packet]]
+Case = tuple[list[Program], list[Packet]]
 
 
 @st.composite
 def changes(draw: st.DrawFn) -> Case:
     """Three programs, each made from the one before, and packets of services."""
     balancer = draw(pinning())
-    targets = [Target(balancer, compiled(balancer))]
+    targets = [compiled(balancer)]
     for _ in range(2):
         balancer = draw(with_other_backends(balancer))
-        targets.append(Target(balancer, compiled(balancer, installed=targets[-1].flows)))
+        targets.append(compiled(balancer, installed=targets[-1].flows))
     claims = [service.claim for service in balancer.services]
     some = st.sampled_from(claims).flatmap(lambda claim: claimed_packets(claim, balancer.uplinks))
     others = some.filter(lambda packet: packet.sport not in OPENED)
     return targets, draw(st.lists(others, min_size=1, max_size=6))
 
 
-def where(program: Program | Target, packets: Iterable[Packet]) -> list[Place]:
+def where(program: Program, packets: Iterable[Packet]) -> list[Place]:
     switch = Switch(table_of(program.flows))
     return [switch.send(packet) for packet in packets]
 
@@ -163,7 +153,7 @@ def test_open_connections_stay_and_new_ones_move_and_the_plain_program_is_left(c
     assert [switch.send(packet) for packet in openings] == expected
     assert [switch.send(packet) for packet in later(openings)] == expected
     assert [switch.send(packet) for packet in packets] == old
-    assert switch.end_drains(after) == after.program
+    assert switch.end_drains(after) == after
     assert switch.table == table_of(after.flows)
 
 
@@ -176,7 +166,7 @@ def test_what_servers_of_open_connections_send_back_arrives(case: Case) -> None:
     for packet, (_, _, port) in zip(packets, where(before, packets), strict=True):
         assert port is not None
         answer = replace(packet, source=packet.destination, destination=packet.source, in_port=port)
-        assert sent(moving, answer) == sent(before.program, answer)
+        assert sent(moving, answer) == sent(before, answer)
 
 
 def sent(program: Program, packet: Packet) -> list[Place]:
@@ -209,7 +199,7 @@ def test_an_agent_that_starts_in_a_drain_reaches_the_same_end(case: Case) -> Non
     (before, after, _), packets = case
     switch = Switch(table_of(before.flows))
     moving = switch.move(after)
-    again = Target(after.balancer, compiled(after.balancer, installed=moving.flows))
+    again = compiled(after.balancer, installed=moving.flows)
     assert where(again, packets) == where(after, packets)
     switch.move(again)
     switch.end_drains(again)

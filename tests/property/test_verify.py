@@ -31,19 +31,12 @@ from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field, Masked
 from xenoovs.openflow.text import parse_flow
 
-SERVICES = expected_services(two_services())
-
-
-def by_port() -> tuple[ExpectedService, ...]:
-    """The first service balances on the source port: odd ports, and a quarter of even ports."""
-    first, *others = SERVICES
-    keys = (Masked(Field.TP_SRC, 1, 1), Masked(Field.TP_SRC, 2, 7))
-    blocks = tuple(replace(block, key=key) for block, key in zip(first.blocks, keys, strict=True))
-    return replace(first, blocks=blocks), *others
-
-
-BY_PORT = by_port()
-KINDS = st.sampled_from([SERVICES, BY_PORT])
+PROGRAM = two_services()
+SERVICES = SERVICE, *OTHERS = expected_services(PROGRAM)
+PORTS = (Masked(Field.TP_SRC, 1, 1), Masked(Field.TP_SRC, 2, 7))
+"""Odd ports, and a quarter of even ports."""
+BLOCKS_BY_PORT = tuple(replace(block, key=key) for block, key in zip(SERVICE.blocks, PORTS, strict=True))
+KINDS = st.sampled_from([SERVICES, (replace(SERVICE, blocks=BLOCKS_BY_PORT), *OTHERS)])
 CONTEXT = Evidence(internal_ports=frozenset({"br0"}))
 
 _SOURCES = st.sampled_from(
@@ -112,10 +105,8 @@ def test_each_line_is_counted_once(services: tuple[ExpectedService, ...], lines:
     assert inside + outside + found.unjudged + len(found.unparsed) == len(lines)
 
 
-PROGRAM = two_services()
-BOTH_SERVICES = expected_services(PROGRAM)
 OURS = tables_of(PROGRAM.flows)
-BLOCK_OF = {block.flow: block for service in BOTH_SERVICES for block in service.blocks}
+BLOCK_OF = {block.flow: block for service in SERVICES for block in service.blocks}
 _PARTS = (
     ("ip", "udp", "tcp"),
     ("", ",nw_src=0.0.0.7/0.0.0.15", ",nw_src=0.0.0.1/0.0.0.1", ",nw_src=198.51.100.0/24", ",nw_src=0.0.0.2/0.0.0.2"),
@@ -159,12 +150,11 @@ def _packets(random: Random) -> list[Packet]:
 def _is_reported(predicted: PredictedMegaflow, block: ExpectedBlock) -> bool:
     keys = (Key("in_port", predicted.in_port), Key("eth_type", "0x0800", fields=predicted.fields()))
     megaflow = Megaflow(None, keys, 1, 60, 0.1, None, None, "ovs", predicted.actions or ("drop",))
-    findings = check_offload(BOTH_SERVICES, [megaflow])
+    findings = check_offload(SERVICES, [megaflow])
     is_misdelivered = any(found.block is block and found.misdelivered for found in findings.blocks)
     return is_misdelivered or any(block in taking.blocks for taking in findings.overrides)
 
 
-SERVICE = expected_services(two_services())[0]
 TEMPLATE = SERVICE.blocks[0]
 BITS = 6
 ALL = (1 << BITS) - 1

@@ -14,7 +14,6 @@ from tests.unit.balancer import claim, program, service
 from xenoovs.compile.encoding import (
     arrives,
     block_conditions,
-    block_of,
     hop_of,
     rule_of,
 )
@@ -31,24 +30,12 @@ from xenoovs.model.next_hop import (
     Tunneled,
     Unchanged,
 )
-from xenoovs.openflow.flow import Field, match_of
-from xenoovs.openflow.text import parse_flow, render_match
+from xenoovs.openflow.flow import Field
+from xenoovs.openflow.text import parse_flow
 from xenoovs.partition.block import Block
 
 UDP = small.claim(protocol=Protocol.UDP)
 SOURCE = KeyField.SOURCE_ADDRESS
-
-
-def test_bits_that_are_not_of_the_key_are_no_block() -> None:
-    with pytest.raises(ValueError, match="0x4/0x4 is not a block"):
-        block_of(4, 4, BlockKey())
-
-
-def test_a_port_is_matched_behind_its_protocol() -> None:
-    of_port = replace(small.service(UDP, 1, 1), key=BlockKey(KeyField.SOURCE_PORT))
-    for family, keyword in ((Family.IPV4, "udp"), (Family.IPV6, "udp6")):
-        found = match_of(block_conditions(of_port, family, rule_of(Block(1, 2), of_port.key)))
-        assert render_match(found) == f"{keyword},tp_src=0x1/0x3"
 
 
 @pytest.mark.parametrize("protocol", [None, Protocol.ICMP])
