@@ -113,16 +113,6 @@ def install(on_near: Command, near: End, file: Path, *, reach: bool = True) -> N
     assert on_near("apply", file, "-y").status == 0
 
 
-def receive(xenoovs: CommandLine, far: End, file: Path) -> None:
-    """Run what `xenoovs tunnels --far-end` prints."""
-    said = json.loads(xenoovs("tunnels", file, "--far-end", "b1", "-o", "json").out)
-    for port in said["ports"]:
-        for command in port["commands"]:
-            far.vsctl(command)
-    far.reach()
-    far.bridge.add_flows("".join(f"{flow}\n" for flow in said["flows"]))
-
-
 def test_a_block_has_a_megaflow_for_each_ecn_code_point(on_near: Command, near: End, tmp_path: Path) -> None:
     install(on_near, near, written(tmp_path))
     near.bridge.settle()
@@ -221,7 +211,12 @@ def test_answers_of_open_connections_pass_while_their_backend_leaves_the_config(
     if is_last:
         file.write_text(re.sub(r".*name: b2.*\n", _DIRECT, file.read_text()))
     install(on_near, near, file)
-    receive(xenoovs, far, file)
+    # What the far end needs.
+    said = json.loads(xenoovs("tunnels", file, "--far-end", "b1", "-o", "json").out)
+    for command in (each for port in said["ports"] for each in port["commands"]):
+        far.vsctl(command)
+    far.reach()
+    far.bridge.add_flows("".join(f"{flow}\n" for flow in said["flows"]))
     far.bridge.send("pf0hpf", [udp_packet("10.3.10.45", destination=EVEN, ports=(53, 4000))])
     eventually(lambda: bool(far.uplink.sent("u0")), "an answer in the tunnel")
     lines = file.read_text().splitlines(keepends=True)
