@@ -113,20 +113,15 @@ def test_a_source_is_asked_about_on_the_bridge_of_the_config_alone(why: Command,
 
 
 def test_with_offload_on_megaflows_that_do_not_come_back_are_still_explained(why: Command, bridge: DummyBridge) -> None:
-    """The log has the levels of before."""
+    """The log has the levels of before; what a killed run left is undone and told."""
     bridge.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:hw-offload=true")
     _send(bridge)
     before = bridge.ovs.appctl("vlog/list")
+    kill_listener(bridge.ovs, "SIGKILL")
     document = _answer(why, "--listen", "100ms", "--reinstall")
+    assert any("an earlier, killed run" in note for note in document["notes"])
     assert {reason["cause"] for row in document["megaflows"] for reason in row["reasons"]} == {"software-datapath"}
     assert any("no packet came" in note for note in document["notes"])
-    assert bridge.ovs.appctl("vlog/list") == before
-
-
-def test_what_a_killed_run_left_is_undone_and_told(why: Command, bridge: DummyBridge) -> None:
-    before = bridge.ovs.appctl("vlog/list")
-    kill_listener(bridge.ovs, "SIGKILL")
-    assert any("an earlier, killed run" in text for text in _answer(why)["notes"])
     assert bridge.ovs.appctl("vlog/list") == before
 
 
