@@ -8,16 +8,12 @@ import signal
 import socket
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, CommandLine, start
-from tests.ovs.fleets import FleetDpu, FleetServers, running_fleet
+from tests.command_line import SMALL_CONFIG, start
+from tests.ovs.fleets import FleetDpu, FleetServers
 from tests.patience import eventually
-from xenoovs.store.rows import StoreDatabase, schema_text
-from xenoovs.store.servers import files_of
-from xenoovs.switch.process import run
 from xenoovs.terminal.command import user_name
 
 MORE = SMALL_CONFIG + "      - {name: fips4, mac: 02:00:5e:10:00:04, weight: 30, egress: hosts}\n"
@@ -98,29 +94,20 @@ def test_without_the_store_nothing_changes_and_a_dpu_that_boots_forwards(store: 
     two.start()
     eventually(lambda: two.flows() == flows, "the flows of the saved view")
     eventually(lambda: "store lost since" in status_of(two), "the loss")
-    assert one.flows() == flows
 
+    # A damaged view is not used: it waits for the store, and leaves the flows as they are.
+    two.stop()
+    two.cache.write_bytes(two.cache.read_bytes().replace(b"fips2", b"fips9"))
+    two.start()
     store.start()
+    eventually(two.answers, "the store")
+    assert two.flows() == flows == one.flows()
     eventually(store.is_well, "the store")
     eventually(lambda: "store lost" not in status_of(one) + status_of(two), "the agents at the store")
     config.write_text(MORE)
     apply(store, config)
     assert one.blocks() == two.blocks()
-
-
-def test_a_damaged_view_is_not_used(store: FleetServers) -> None:
-    one, two = store.dpus
-    flows = two.flows()
-    eventually(two.cache.exists, "the saved view")
-    store.stop()
-    two.stop()
-    two.cache.write_bytes(two.cache.read_bytes().replace(b"fips2", b"fips9"))
-    two.start()
-    # It waits for the store, and leaves the flows as they are.
-    store.start()
-    eventually(two.answers, "the store")
     assert "its checksum is wrong" in two.stop()
-    assert two.flows() == flows == one.flows()
 
 
 def test_commands_of_one_dpu_are_refused_and_external_changes_are_reverted(store: FleetServers) -> None:
@@ -133,7 +120,6 @@ def test_commands_of_one_dpu_are_refused_and_external_changes_are_reverted(store
     assert store.fleet("drain", "dns", "fips2", "--timeout", "1s").status == 2
     eventually(lambda: store.states() == {"dpu1": "applied", "dpu2": "drifted"}, "the drift")
     eventually(lambda: re.search(r"^dpu2 +dns +other blocks", store.fleet("diff").out, re.MULTILINE) is not None, "it")
-    assert [each["dpu"] for each in json.loads(store.fleet("diff", "-o", "json").out)["drifts"]] == ["dpu2"]
     assert (store.fleet("diff", "dpu1").status, store.fleet("diff", "dpu2").status) == (0, 2)
     said = store.fleet("diff", "dpu3")
     assert (said.status, "the fleet has no DPU dpu3" in said.err) == (1, True)
@@ -191,8 +177,6 @@ def test_the_page_and_the_metrics_of_a_controller_say_who_has_what(store: FleetS
 
     eventually(lambda: 'xenoovs_fleet_dpus{state="applied"} 2.0' in text("/metrics"), "both DPUs in the metrics")
     assert 'xenoovs_store_role{database="xenoovs",role="alone"} 1.0' in text("/metrics")
-    top = store.fleet("top", "--once").out
-    assert re.search(r"^dpu2 +applied +4 ", top, re.MULTILINE), top
     page = text("/now")
     assert "all DPUs have the newest generation" in page
     assert "dpu1" in page
@@ -203,59 +187,3 @@ def test_the_page_and_the_metrics_of_a_controller_say_who_has_what(store: FleetS
     log = serving.communicate()[1]
     assert "Traceback" not in log
     assert serving.returncode == 0
-
-
-def convert(store: FleetServers, database: StoreDatabase) -> None:
-    """Give a database what a newer version may have: another state, wave, column and table."""
-    schema: dict[str, Any] = json.loads(schema_text(database))
-    tables = schema["tables"]
-    tables["More"] = {"columns": {"name": {"type": "string"}}}
-    for table in ("Fleet", "Service", "Intent", "Dpu", "Dpu_State"):
-        if table in tables:
-            tables[table]["columns"]["more"] = {"type": "string"}
-    if database is StoreDatabase.FLEET:
-        tables["Intent"]["columns"]["state"]["type"]["key"]["enum"][1].append("paused")
-        tables["Dpu"]["columns"]["wave"]["type"]["key"]["maxInteger"] = 9
-    file = store.directory.parent / "newer.ovsschema"
-    file.write_text(json.dumps({**schema, "version": "9.0.0"}))
-    run(["ovsdb-client", "convert", files_of(store.directory, database).remote, str(file)])
-
-
-def test_an_older_version_works_with_a_newer_schema_and_names_a_value_that_it_does_not_know(
-    tmp_path: Path, xenoovs: CommandLine
-) -> None:
-    """An unknown state was an empty one and the store damaged; the controller went on with old rows in silence."""
-    config = tmp_path / "services.yaml"
-    with running_fleet(tmp_path, xenoovs, dpus=1, text=SMALL_CONFIG) as store:
-        (dpu,) = store.dpus
-        for database in StoreDatabase:
-            convert(store, database)
-        eventually(store.is_well, "all with the newer schema")
-        said = store.fleet("drain", "dns", "fips2")
-        assert said.status == 0, said.out + said.err
-
-        store.transact({"op": "update", "table": "Dpu", "where": [], "row": {"wave": 9}})
-        store.transact({"op": "update", "table": "Intent", "where": [], "row": {"state": "paused"}})
-        problem = (
-            "the fleet's store is that of a newer version: table Intent, row 1, column state has 'paused', which this "
-            "version does not know; upgrade xenoovs on this host"
-        )
-        for command in (
-            ["status"],
-            ["top", "--once"],
-            ["history"],
-            ["reset", "dns", "fips2"],
-            ["apply", config, "--yes"],
-            ["export", tmp_path / "out"],
-        ):
-            said = store.fleet(*command)
-            assert (said.status, said.err.count(problem), "Traceback" in said.err) == (1, 1, False), said.err
-        before = dpu.blocks()
-        assert xenoovs("status", "--db", dpu.bridge.ovs.db).status == 0
-
-        store.transact({"op": "update", "table": "Intent", "where": [], "row": {"state": "current"}})
-        assert dpu.blocks() == before
-        assert store.select("Dpu")[0]["wave"] == 9
-        said = store.fleet("reset", "dns", "fips2")
-        assert said.status == 0, said.out + said.err
-        assert problem in store.end_controller()

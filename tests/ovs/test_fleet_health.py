@@ -158,15 +158,9 @@ def test_a_backend_that_dies_loses_its_clients_on_all_dpus_and_gets_them_back(
     backends.open(ADDRESSES[1])
     eventually(lambda: all_alike(store, served="02:00:5e:10:00:02"), "the return")
     assert store.dpus[0].blocks() == before
-    assert store.fleet("drain-dpu", "dpu1").status == 0
-    eventually(lambda: ready(store.dpus[0])[0] == 503, "a DPU that is not ready")
-    assert (store.dpus[0].blocks(), ready(store.dpus[1])) == (before, (200, ""))
 
-
-def test_without_the_store_no_clients_move_and_when_it_is_back_votes_do(
-    store: FleetServers, backends: Backends
-) -> None:
-    one, before, log = store.dpus[0], store.dpus[0].blocks(), store.xenoovs
+    # Without the store no clients move, and when it is back votes do.
+    one, log = store.dpus[0], store.xenoovs
     number = store.status()["generation"]
     store.stop()
     backends.close(ADDRESSES[0])
@@ -176,3 +170,8 @@ def test_without_the_store_no_clients_move_and_when_it_is_back_votes_do(
     eventually(lambda: all_alike(store, without="02:00:5e:10:00:01"), "the ejection after the loss")
     assert down(store) == [ADDRESSES[0]]
     assert store.status()["generation"] > number
+
+    after = one.blocks()
+    assert store.fleet("drain-dpu", "dpu1").status == 0
+    eventually(lambda: ready(one)[0] == 503, "a DPU that is not ready")
+    assert (one.blocks(), ready(store.dpus[1])) == (after, (200, ""))

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.command_line import SMALL_CONFIG, CommandLine
+from tests.ovs.fleets import running_fleet
 from tests.ovs.releases import running_programs_of, version_of
 from tests.ovs.stores import (
     StoreServer,
@@ -243,14 +245,56 @@ def test_after_an_upgrade_dpus_may_write_all_columns_also_where_a_report_was_too
     assert roles_of(files) == ["dpu", "reader"]
 
 
-def test_a_newer_schema_with_all_that_is_needed_is_used(tmp_path: Path, start: Starts) -> None:
-    """Another host was upgraded first; this one still runs the version before."""
-    files = older_store(tmp_path, StoreDatabase.FLEET, "9.0.0", with_more)
-    assert start(files) == ""
-    assert ask(files, "get-schema-version", "xenoovs") == "9.0.0"
-    with StoreClient(files.remote, with_intents=True) as client:
-        first_view(client)
-        assert client.commit(0, Changes({"dns": service("dns", "a")})) is CommitOutcome.COMMITTED
+def newer(tables: dict[str, Any]) -> None:
+    """What a newer version may have: another state, wave, column and table."""
+    tables["More"] = {"columns": {"name": {"type": "string"}}}
+    for table in {"Fleet", "Service", "Intent", "Dpu", "Dpu_State"} & tables.keys():
+        tables[table]["columns"]["more"] = {"type": "string"}
+    if "Intent" in tables:
+        tables["Intent"]["columns"]["state"]["type"]["key"]["enum"][1].append("paused")
+        tables["Dpu"]["columns"]["wave"]["type"]["key"]["maxInteger"] = 9
+
+
+def test_an_older_version_works_with_a_newer_schema_and_names_a_value_that_it_does_not_know(
+    tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    """An unknown state was an empty one and the store damaged; the controller went on with old rows in silence."""
+    config = tmp_path / "services.yaml"
+    with ExitStack() as stack:
+        with written_by("9.0.0", newer):
+            store = stack.enter_context(running_fleet(tmp_path, xenoovs, dpus=1, text=SMALL_CONFIG))
+        (dpu,) = store.dpus
+        store.stop()
+        store.start()
+        eventually(store.is_well, "all with the newer schema")
+        said = store.fleet("drain", "dns", "fips2")
+        assert said.status == 0, said.out + said.err
+
+        store.transact({"op": "update", "table": "Dpu", "where": [], "row": {"wave": 9}})
+        store.transact({"op": "update", "table": "Intent", "where": [], "row": {"state": "paused"}})
+        problem = (
+            "the fleet's store is that of a newer version: table Intent, row 1, column state has 'paused', which this "
+            "version does not know; upgrade xenoovs on this host"
+        )
+        for command in (
+            ["status"],
+            ["top", "--once"],
+            ["history"],
+            ["reset", "dns", "fips2"],
+            ["apply", config, "--yes"],
+            ["export", tmp_path / "out"],
+        ):
+            said = store.fleet(*command)
+            assert (said.status, said.err.count(problem), "Traceback" in said.err) == (1, 1, False), said.err
+        before = dpu.blocks()
+        assert xenoovs("status", "--db", dpu.bridge.ovs.db).status == 0
+
+        store.transact({"op": "update", "table": "Intent", "where": [], "row": {"state": "current"}})
+        assert dpu.blocks() == before
+        assert store.select("Dpu")[0]["wave"] == 9
+        said = store.fleet("reset", "dns", "fips2")
+        assert said.status == 0, said.out + said.err
+        assert problem in store.end_controller()
 
 
 @pytest.mark.parametrize(
