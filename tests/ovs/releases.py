@@ -57,7 +57,7 @@ DIFFERENCES = (
     Difference(
         r"test_(fleet_cluster|fleet_restore|store_cluster|store_operators)\.py|test_fleet_kills\.py::test_(another|the_le)|"
         r"test_fleet_servers\.py::test_(a_store_of_one|bug_any_user)|test_store\.py::test_a_reconnect|"
-        r"test_store_tls\.py::test_whoever|test_store_upgrade\.py::test_(the_first_upg|a_server_that_j)",
+        r"test_store_upgrade\.py::test_(the_first_upg|a_server_that_j)",
         (2, 17),
         "hosts of a store need `local-config.ovsschema` (commit 6f24c2bc7), relays and `ovsdb-tool --election-timer`",
     ),

@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -56,9 +56,9 @@ class Backends:
             server.shutdown(socket.SHUT_RDWR)
         server.close()
 
-    def close_all(self) -> None:
-        for address in tuple(self._sockets):
-            self.close(address)
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return tuple(self._sockets)
 
 
 def _accept(server: socket.socket) -> None:
@@ -67,36 +67,26 @@ def _accept(server: socket.socket) -> None:
             server.accept()[0].close()
 
 
-@contextmanager
-def namespace(name: str) -> Iterator[str]:
-    run(["ip", "netns", "add", name])
-    try:
-        run(["ip", "-n", name, "link", "set", "lo", "up"])
-        yield name
-    finally:
-        run(["ip", "netns", "delete", name])
-
-
 @pytest.fixture
-def netns() -> Iterator[str]:
-    with namespace(f"xo-fleet-{os.getpid()}") as name:
-        for address in ADDRESSES:
-            run(["ip", "-n", name, "address", "add", f"{address}/32", "dev", "lo"])
-        yield name
-
-
-@pytest.fixture
-def backends(netns: str) -> Iterator[Backends]:
+def backends() -> Iterator[Backends]:
+    netns = f"xo-fleet-{os.getpid()}"
+    run(["ip", "netns", "add", netns])
     made = Backends(netns)
-    for address in ADDRESSES:
-        made.open(address)
-    yield made
-    made.close_all()
+    try:
+        run(["ip", "-n", netns, "link", "set", "lo", "up"])
+        for address in ADDRESSES:
+            run(["ip", "-n", netns, "address", "add", f"{address}/32", "dev", "lo"])
+            made.open(address)
+        yield made
+    finally:
+        for address in made.addresses:
+            made.close(address)
+        run(["ip", "netns", "delete", netns])
 
 
 @pytest.fixture
-def store(tmp_path: Path, xenoovs: CommandLine, netns: str, backends: Backends) -> Iterator[FleetServers]:
-    with running_fleet(tmp_path, xenoovs, dpus=3, netns=netns, switch_after="2s", text=CONFIG) as made:
+def store(tmp_path: Path, xenoovs: CommandLine, backends: Backends) -> Iterator[FleetServers]:
+    with running_fleet(tmp_path, xenoovs, dpus=3, netns=backends.netns, switch_after="2s", text=CONFIG) as made:
         eventually(lambda: all(len(each) == 3 for each in witnesses(made).values()), "the witnesses")
         eventually(made.is_well, "the first config")
         yield made

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.command_line import SMALL_CONFIG, CommandLine
-from tests.ovs.dummy import DummyBridge
+from tests.ovs.dummy import DummyBridge, start_dummy_as_system
 from tests.ovs.fleets import LOCAL, FleetDpu, FleetServers, apply_until
 from tests.patience import eventually
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_database, stop_private_ovs
@@ -78,10 +78,7 @@ def _kernel_dpu(directory: Path, store: FleetServers) -> Iterator[FleetDpu]:
         for words in ("link add p0 type veth peer name p1", "link set p0 up", "link set p1 up"):
             run(["ip", "-n", netns, *words.split()])
         start_database(ovs, netns=netns)
-        here = ovs.directory
-        files = [f"--pidfile={here}/ovs-vswitchd.pid", f"--log-file={here}/ovs-vswitchd.log", "-vconsole:off"]
-        argv = ["ovs-vswitchd", ovs.db, "--enable-dummy=system", *files, "--detach", "--no-chdir"]
-        run(["ip", "netns", "exec", netns, *argv], env=ovs.env)
+        start_dummy_as_system(ovs, netns)
         ovs.add_bridge("ovsbr1", ["p0", "p1"], datapath=Datapath.KERNEL)
         dpu = FleetDpu("dpu9", DummyBridge(ovs, "ovsbr1", ("p0", "p1")), directory / "dpu9.yaml", store, netns)
         yield dpu

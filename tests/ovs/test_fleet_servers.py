@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import CommandLine, CommandResult
-from tests.ovs.stores import first_view, loopback, service, wait_generation
+from tests.ovs.stores import first_view, loopback, ovsdb_client, service, wait_generation
 from tests.patience import eventually
 from xenoovs.store.client import CommitOutcome, StoreClient
 from xenoovs.store.rows import StoreDatabase
@@ -140,7 +140,7 @@ def transacted(remote: str, database: str, *operations: object) -> bool:
 
 
 def test_bug_any_user_let_the_server_of_root_delete_a_file_and_listen_everywhere(
-    served: Served, tmp_path: Path
+    fleet: Fleet, served: Served, tmp_path: Path
 ) -> None:
     """The port of the states without TLS served `Local_Config` without a role, by default."""
     tmp_path.parent.chmod(0o755)
@@ -149,18 +149,31 @@ def test_bug_any_user_let_the_server_of_root_delete_a_file_and_listen_everywhere
     victim.write_text("of root")
     victim.chmod(0o600)
     schema = Path("/usr/share/openvswitch/vswitch.ovsschema")
-    for port in (6661, 6663):
-        remote = f"tcp:{host}:{port}"
+    for remote in (f"tcp:{host}:6661", f"tcp:{host}:6663"):
         for target in (f"punix:{victim}", f"ptcp:6699:{loopback(2, NETWORK + 4)}"):
             made = {"op": "insert", "table": "Connection", "uuid-name": "c", "row": {"target": target}}
             ids = ["set", [["named-uuid", "c"]]]
             used = {"op": "mutate", "table": "Config", "where": [], "mutations": [["connections", "insert", ids]]}
             assert not transacted(remote, "Local_Config", made, used)
-    reader = f"tcp:{host}:6661"
-    for database, table in (("xenoovs", "Fleet"), ("Local_Config", "Connection"), ("xenoovs", "RBAC_Role")):
-        assert not transacted(reader, database, {"op": "delete", "table": table, "where": []})
-        assert not transacted(reader, database, {"op": "insert", "table": table, "row": {}})
-    assert as_nobody("ovsdb-client", "--timeout=5", "convert", reader, schema).returncode != 0
+    # Whoever reads the services changes none, neither at the server nor at a relay, also if the relay is theirs.
+    relay, store = ServerFiles(tmp_path / "relay", "relay"), files_of(served.directory, StoreDatabase.FLEET)
+    ports = ("--from", f"tcp:{host}:6661", "--listen", f"{host}:6662")
+    assert fleet("relay", relay.directory, *ports).status == 0
+    before = ovsdb_client(store.remote, None, "dump", "xenoovs").stdout
+    for operation in (
+        {"op": "update", "table": "Fleet", "where": [], "row": {"generation": 99, "name": "mine"}},
+        {"op": "mutate", "table": "Fleet", "where": [], "mutations": [["generation", "+=", 1]]},
+        {"op": "insert", "table": "Dpu", "row": {"name": "dpu3", "wave": 1}},
+        {"op": "insert", "table": "RBAC_Permission", "row": {"table": "Service"}},
+        {"op": "delete", "table": "RBAC_Role", "where": []},
+    ):
+        assert not any(transacted(f"tcp:{host}:{port}", "xenoovs", operation) for port in (6661, 6662))
+        said = ovsdb_client(relay.remote, None, "transact", json.dumps(["xenoovs", operation]))
+        assert "error" in said.stdout or said.returncode != 0, said
+    for reader in (f"tcp:{host}:6661", f"tcp:{host}:6662"):
+        assert not transacted(reader, "Local_Config", {"op": "delete", "table": "Connection", "where": []})
+        assert as_nobody("ovsdb-client", "--timeout=5", "convert", reader, schema).returncode != 0
+    assert ovsdb_client(store.remote, None, "dump", "xenoovs").stdout == before
     states = as_nobody("ovsdb-client", "--timeout=5", "list-dbs", f"tcp:{host}:6663").stdout.split()
     assert states == ["_Server", "xenoovs_state"]
     assert victim.read_text() == "of root"

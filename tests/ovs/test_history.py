@@ -222,17 +222,10 @@ def test_an_entry_that_cannot_be_written_is_a_warning(place: Place, monkeypatch:
     assert "there is no directory for it; set XDG_RUNTIME_DIR, or run as root" in said.err
 
 
-def test_a_change_that_is_rolled_back_is_no_entry(place: Place, points: Points) -> None:
-    said = finish(start("apply", "--rollback", "1", "--db", place.bridge.ovs.db, "--yes", "--confirm", "500ms"))
-    assert (said.status, "was not confirmed within 500ms" in said.err) == (1, True)
-    assert place.flows() == points[3]
-    assert len(place.entries()) == 3
-    assert "Bridge ovsbr1 has the flows of entry 3." in place.listed()
-
-
-def test_beside_a_change_that_waits_another_one_is_refused(place: Place, points: Points) -> None:
-    place.config.write_text(SMALL_CONFIG)
-    waiting = start("apply", place.config, "--db", place.bridge.ovs.db, "--yes", "--confirm", "10m")
+def test_beside_a_change_that_waits_another_one_is_refused_and_what_is_rolled_back_is_no_entry(
+    place: Place, points: Points
+) -> None:
+    waiting = start("apply", "--rollback", "1", "--db", place.bridge.ovs.db, "--yes", "--confirm", "10m")
     eventually(lambda: place.flows() == points[1], "the change")
     said = place.rollback(2)
     assert (said.status, "another `xenoovs apply` or `rollback` changes bridge ovsbr1 now" in said.err) == (1, True)
@@ -240,6 +233,8 @@ def test_beside_a_change_that_waits_another_one_is_refused(place: Place, points:
     waiting.communicate(timeout=PATIENCE_S)
     # The watchdog rolls back, and holds the bridge until it has.
     eventually(lambda: place.flows() == points[3], "the old flows")
+    assert len(place.entries()) == 3
+    assert "Bridge ovsbr1 has the flows of entry 3." in place.listed()
     eventually(lambda: place.rollback(2).status == 0, "the bridge")
     assert place.flows() == points[2]
 

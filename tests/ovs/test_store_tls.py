@@ -23,7 +23,6 @@ from tests.patience import eventually
 from xenoovs.store.client import CommitOutcome, DpuStatusClient, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase, schema_text
 from xenoovs.store.servers import (
-    ServerFiles,
     StorePort,
     create_databases,
     files_of,
@@ -33,7 +32,7 @@ from xenoovs.switch.certificates import Certificates
 
 ROOT = Path(__file__).resolve().parents[2]
 NETWORK = 230
-READ_PORT, RELAY_PORT, STATE_PORT = 6661, 6662, 6663
+READ_PORT, STATE_PORT = 6661, 6663
 
 
 @pytest.fixture
@@ -55,26 +54,6 @@ def tls_server(directory: Path, database: StoreDatabase, port: int, tls: Certifi
 def states(authority: trustme.CA, tmp_path: Path) -> Iterator[StoreServer]:
     create_databases(tmp_path / "store", name="test")
     with tls_server(tmp_path, StoreDatabase.STATES, STATE_PORT, certificates(authority, tmp_path, "server")) as server:
-        yield server
-
-
-@pytest.fixture
-def fleet(authority: trustme.CA, tmp_path: Path) -> Iterator[StoreServer]:
-    create_databases(tmp_path / "store", name="test")
-    with tls_server(tmp_path, StoreDatabase.FLEET, READ_PORT, certificates(authority, tmp_path, "server")) as server:
-        with StoreClient(server.files.remote, with_intents=True) as writer:
-            first_view(writer)
-            assert writer.commit(0, Changes({"dns": service("dns", "a")})) is CommitOutcome.COMMITTED
-        yield server
-
-
-@pytest.fixture
-def relay(fleet: StoreServer, authority: trustme.CA, tmp_path: Path) -> Iterator[StoreServer]:
-    (tmp_path / "relay").mkdir(mode=0o700)
-    port = StorePort(loopback(2, NETWORK), RELAY_PORT, is_read_only=True, is_tls=True)
-    files = ServerFiles(tmp_path / "relay", "relay")
-    tls = certificates(authority, tmp_path, "relay")
-    with StoreServer(files, listen=[port], source=fleet.remote, tls=tls) as server:
         yield server
 
 
@@ -189,34 +168,6 @@ def test_a_handshake_error_that_the_library_raises_is_told(
     monkeypatch.setattr("ovs.stream.SSLStream.connect", fail)
     with DpuStatusClient(states.remote, tls=dpu1) as writer:
         eventually(lambda: "TLS failed" in writer.connection.reason, "the reason")
-
-
-def test_whoever_reads_the_services_changes_none(
-    fleet: StoreServer, relay: StoreServer, dpu1: Certificates, tmp_path: Path
-) -> None:
-    with StoreClient(relay.remote, tls=dpu1) as reader:
-        assert set(wait_generation(reader, 1).services) == {"dns"}
-    before = ovsdb_client(fleet.files.remote, None, "dump", "xenoovs").stdout
-    operations: tuple[dict[str, object], ...] = (
-        {"op": "update", "table": "Fleet", "where": [], "row": {"generation": 99}},
-        {"op": "update", "table": "Fleet", "where": [], "row": {"name": "mine"}},
-        {"op": "delete", "table": "Service", "where": []},
-        {"op": "insert", "table": "Dpu", "row": {"name": "dpu3", "wave": 1}},
-        {"op": "mutate", "table": "Fleet", "where": [], "mutations": [["generation", "+=", 1]]},
-        {"op": "insert", "table": "RBAC_Permission", "row": {"table": "Service"}},
-        {"op": "delete", "table": "RBAC_Role", "where": []},
-    )
-    # The relay writes by its own certificate, and so does whoever owns it.
-    for remote, who in ((fleet.remote, dpu1), (relay.remote, dpu1), (relay.files.remote, None)):
-        for operation in operations:
-            said = ovsdb_client(remote, who, "transact", json.dumps(["xenoovs", operation]))
-            assert "error" in said.stdout or said.returncode != 0, (remote, said)
-    schema = tmp_path / "schema"
-    schema.write_text(schema_text(StoreDatabase.FLEET).replace("1.2.0", "9.9.9"))
-    assert ovsdb_client(fleet.remote, dpu1, "convert", str(schema)).returncode != 0
-    said = ovsdb_client(relay.remote, dpu1, "transact", json.dumps(["Local_Config", *OTHER_PORT]))
-    assert "error" in said.stdout or said.returncode != 0, said
-    assert ovsdb_client(fleet.files.remote, None, "dump", "xenoovs").stdout == before
 
 
 def test_certificates_of_the_guide_let_no_dpu_pose_as_the_store(tmp_path: Path) -> None:
