@@ -113,79 +113,68 @@ def test_overrides_beyond_the_limit_are_merged() -> None:
     assert sum(by_actions.values()) == 601 * 2
 
 
-DNS = SERVICES[0]
-PREFIX = (("nw_src", 0xFFFFFF00),)
-
-
-FOREIGN = (
-    "priority=4000,udp,nw_src=0.0.0.3/0.0.0.15",
-    "priority=3500,udp,in_port=p1,nw_src=0.0.0.7/0.0.0.15",
-    "priority=3000,udp,nw_src=0.0.0.7/0.0.0.15",
-    "priority=2000,ip",
-    "priority=1,ip",
-)
-
-
-@pytest.mark.parametrize(("flows", "named"), [(FOREIGN, FOREIGN[2:3]), (FOREIGN[4:], ())])
-def test_the_highest_flow_above_ours_that_all_these_packets_match_is_named(
-    flows: tuple[str, ...], named: tuple[str, ...]
-) -> None:
-    found = attribute(_check(_megaflow(OTHER_BITS, "drop")), map(_flow, flows))
-    assert [taking.flows for taking in found.overrides] == [tuple(map(_flow, named))] * 2
+PREFIX = ("nw_src", 0xFFFFFF00)
 
 
 def _flow(text: str) -> Flow:
     return parse_flow(f"{text} actions=drop")
 
 
-def _named(*texts: str, extra: tuple[tuple[str, int], ...] = PREFIX) -> list[str]:
-    flows = [_flow(text) for text in texts]
-    found = unwildcarding_flows(extra, flows, service=DNS, in_port="p0")
-    return [text for text, flow in zip(texts, flows, strict=True) if flow in found]
+# Of flows beside those of the program: which are named for packets that a megaflow takes, and for bits of a field.
+TAKING = {
+    "the highest above ours that all these packets match": (
+        "priority=4000,udp,nw_src=0.0.0.3/0.0.0.15",
+        "priority=3500,udp,in_port=p1,nw_src=0.0.0.7/0.0.0.15",
+        "priority=3000,udp,nw_src=0.0.0.7/0.0.0.15",
+        "priority=2000,ip",
+        "priority=1,ip",
+    ),
+    "none above ours": ("priority=1,ip",),
+}
+BELOW, ELSEWHERE = "priority=1,ip,nw_src=10.0.0.0/8", "priority=3000,ip,in_port=p1,nw_src=10.0.0.0/9"
+WIDENING: dict[str, tuple[tuple[str, int], tuple[str, ...]]] = {
+    **{
+        f"above ours: {text}": (PREFIX, (BELOW, text, "priority=4000,ip,nw_dst=10.0.0.1", ELSEWHERE))
+        for text in (
+            "priority=3000,ip,nw_src=203.0.113.0/24",
+            "priority=3000,ip,in_port=p0,nw_src=203.0.113.7",
+            "table=1, priority=3000,ip,nw_src=203.0.113.0/24",
+        )
+    },
+    "one below ours counts in a subtable with one above": (
+        PREFIX,
+        ("priority=3000,ip,nw_src=10.0.0.0/24", "priority=1,ip,nw_src=10.0.1.0/24"),
+    ),
+    "without a certain flow all candidates are named": (
+        PREFIX,
+        ("table=9, priority=1,ip,nw_src=10.0.0.0/24", "priority=5,ip,nw_src=0.0.0.1/0.0.0.1"),
+    ),
+    "unknown fields are compared by name": (("nw_ttl", 0xFF), ("priority=3000,ip,nw_ttl=64", "priority=3000,tcp")),
+    "bits of the source port": (
+        ("tp_src", 0xF000),
+        ("priority=3000,udp,tp_src=0x1000/0xf000", "priority=3000,udp,tp_dst=9"),
+    ),
+    "bits of the TOS": (("nw_tos", 0xFC), ("priority=3000,ip,nw_tos=184", "priority=3000,tcp")),
+}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "priority=3000,ip,nw_src=203.0.113.0/24",
-        "priority=3000,ip,in_port=p0,nw_src=203.0.113.7",
-        "table=1, priority=3000,ip,nw_src=203.0.113.0/24",
-    ],
-)
-def test_a_flow_above_ours_that_matches_these_bits_is_named(text: str) -> None:
-    below, elsewhere = "priority=1,ip,nw_src=10.0.0.0/8", "priority=3000,ip,in_port=p1,nw_src=10.0.0.0/9"
-    assert _named(below, text, "priority=4000,ip,nw_dst=10.0.0.1", elsewhere) == [text]
+def test_which_foreign_flows_are_named(*, update_golden: bool) -> None:
+    shown = {}
+    for title, texts in TAKING.items():
+        found = attribute(_check(_megaflow(OTHER_BITS, "drop")), map(_flow, texts))
+        lines = (f"{each.service}: {[text for text in texts if _flow(text) in each.flows]}" for each in found.overrides)
+        shown[title] = "\n".join(lines)
+    for title, (bits, texts) in WIDENING.items():
+        named = unwildcarding_flows((bits,), list(map(_flow, texts)), service=SERVICES[0], in_port="p0")
+        shown[title] = "\n".join(text for text in texts if _flow(text) in named) or "none"
+    assert_recorded("judged/foreign_flows.txt", shown, update=update_golden)
 
 
-@pytest.mark.parametrize(
-    ("flows", "extra", "named"),
-    [
-        (("priority=3000,ip,nw_src=10.0.0.0/24", "priority=1,ip,nw_src=10.0.1.0/24"), PREFIX, 2),
-        (("table=9, priority=1,ip,nw_src=10.0.0.0/24", "priority=5,ip,nw_src=0.0.0.1/0.0.0.1"), PREFIX, 1),
-        (("priority=3000,ip,nw_ttl=64", "priority=3000,tcp"), (("nw_ttl", 0xFF),), 1),
-        (("priority=3000,udp,tp_src=0x1000/0xf000", "priority=3000,udp,tp_dst=9"), (("tp_src", 0xF000),), 1),
-    ],
-    ids=[
-        "one below ours counts in a subtable with one above",
-        "without a certain flow all candidates are named",
-        "unknown fields are compared by name",
-        "bits of the source port",
-    ],
-)
-def test_the_first_of_these_flows_are_named(
-    flows: tuple[str, ...], extra: tuple[tuple[str, int], ...], named: int
-) -> None:
-    assert _named(*flows, extra=extra) == list(flows[:named])
-
-
-def test_a_foreign_flow_unwildcards_bits_of_the_tos() -> None:
+def test_bits_of_the_tos_are_those_that_our_flows_do_not_match() -> None:
     fields = parse_megaflow(
         "eth_type(0x0800),ipv4(dst=1.2.3.4,tos=0/0xfc), packets:0, bytes:0, used:never, actions:drop"
     )
-    extra = extra_bits(match_of(fields), {"nw_dst": 0xFFFFFFFF, "dl_type": 0xFFFF})
-    assert extra == (("nw_tos", 0xFC),)
-    flow = "priority=3000,ip,nw_tos=184"
-    assert _named(flow, "priority=3000,tcp", extra=extra) == [flow]
+    assert extra_bits(match_of(fields), {"nw_dst": 0xFFFFFFFF, "dl_type": 0xFFFF}) == (("nw_tos", 0xFC),)
 
 
 def test_bits_that_our_own_flows_match_are_not_unwildcarded() -> None:
