@@ -2,21 +2,23 @@
 
 `config` is the text of its config, by default SMALL_CONFIG. With `confirm` it takes changes back that nobody confirms.
 What happens in a step, in this order: `down` (addresses of backends that do not answer), `replies` (of the agents of
-servers, by address; null: none), `lost_reply` (the next change of flows is made and seems to have failed), `ports` (of
-the bridge), `delete_flow`, `learned` (a flow that the switch learns for the first service), `edit` (texts of the
-config, and what it has instead), `state` (text of the file of overrides), `restart` (of the agent), `expire` (the time
-to confirm is over), `another_round`, `ask` (a route and its request). The answer has `refused` (status, code and text;
-nothing has changed then) or `says`, `answer`, and `moved` (services whose clients moved).
+servers, by address; null: none), `lost_reply` (the next change of flows is made and seems to have failed), `silent`
+(whether the switch sends no flows), `ports` (of the bridge), `delete_flow`, `learned` (a flow that the switch learns
+for the first service), `edit` (texts of the config, and what it has instead), `state` (text of the file of overrides),
+`restart` (of the agent), `expire` (the time to confirm is over), `another_round`, `ask` (a route, or the `api` of
+XenoFlow, and its request). The answer has `refused` (status, code and text; nothing has changed then) or `says`,
+`answer`, and `moved` (services whose clients moved).
 
 The other keys must be true then: at once after `ask`, `restart` and `another_round`, else soon. By service and backend:
 `overrides` (of all), `states`, `shares`, `weights`, `last_change` (of those named). `paused`, `pending` (flow-mods),
 `waits` (for a confirmation), `candidate` (a config that is not in use), `problem` (text of it), `notices`, `omits` (of
-these), `events` (how many have a text), `reloads`, `rounds` with changes since the last step and services that they
-`touched`, `saved` (files of overrides), `flows` (those of the step that has this name by `keep`).
+these), `events` (how many have a text, with facts), `reloads`, `rounds` with changes since the last step and services
+that they `touched`, `saved` (files of overrides), `flows` (those of the step that has this name by `keep`).
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
@@ -31,10 +33,13 @@ from tests.agent_support import Scene, Servers
 from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.patience import eventually
+from tests.unix_http import ask
+from xenoovs.agent.control.xenoflow import mount_xenoflow
+from xenoovs.agent.log import render_facts
 from xenoovs.agent.state import RoundFacts
 from xenoovs.compile.pipeline import Stage, cookie_of
 from xenoovs.errors import AgentRefused, CommandTimeout
-from xenoovs.openflow.flow import Flow, service_of
+from xenoovs.openflow.flow import OURS, Cookies, Flow, service_of
 from xenoovs.openflow.text import parse_dump
 from xenoovs.show.conditions import notices
 from xenoovs.show.snapshot import BackendView, parse_snapshot
@@ -42,11 +47,23 @@ from xenoovs.show.snapshot import BackendView, parse_snapshot
 SCENARIOS = sorted((Path(__file__).parent / "running").glob("*.yaml"))
 
 
+class SilentSwitch(FakeSwitch):
+    """May send no flows."""
+
+    is_silent = False
+
+    def dump_flow_text(self, bridge: str, *, only: Cookies = OURS) -> str:
+        if self.is_silent:
+            raise CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0)
+        return super().dump_flow_text(bridge, only=only)
+
+
 class World:
     """An agent in its directory, its servers, and a switch."""
 
     def __init__(self, scenario: Mapping[str, Any], directory: Path, stack: ExitStack) -> None:
-        self.scene = Scene(directory, FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"])))
+        self.switch = SilentSwitch(fake_bridge("ovsbr1", ["p0", "p1"]))
+        self.scene = Scene(directory, self.switch)
         self.scene.config.write_text(scenario.get("config", SMALL_CONFIG))
         self.servers, self.kept, self.names = Servers(), dict[str, set[Flow]](), dict[int, str]()
         self._confirm_s = 60.0 if scenario.get("confirm") else None
@@ -55,7 +72,9 @@ class World:
 
     def start(self) -> None:
         self._running.close()
-        running = self.scene.agent(probe=self.servers.probe, confirm_s=self._confirm_s)
+        running = self.scene.agent(
+            probe=self.servers.probe, confirm_s=self._confirm_s, mounts=lambda agent: (mount_xenoflow(agent),)
+        )
         self.agent, self.client = self._running.enter_context(running)
         self.rounds, self.bundles, self.made = 0, 0, 0
         self.agent.store.subscribe(RoundFacts, self.count)
@@ -66,17 +85,18 @@ class World:
     def happen(self, step: Mapping[str, Any], patch: pytest.MonkeyPatch) -> None:
         self.servers.down = step.get("down", self.servers.down)
         self.servers.replies |= step.get("replies", {})
-        self.rounds, self.bundles = self.agent.state.round.rounds, len(self.scene.switch.applied)
+        self.rounds, self.bundles = self.agent.state.round.rounds, len(self.switch.applied)
         if "lost_reply" in step:
-            self.scene.switch.lose_answer(CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0))
+            self.switch.lose_answer(CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0))
+        self.switch.is_silent = step.get("silent", self.switch.is_silent)
         if "ports" in step:
-            self.scene.switch.set_ports(fake_bridge("ovsbr1", step["ports"]))
+            self.switch.set_ports(fake_bridge("ovsbr1", step["ports"]))
         if "delete_flow" in step:
-            self.scene.switch.remove_flow("ovsbr1", min(self.scene.flows, key=str).key)
+            self.switch.remove_flow("ovsbr1", min(self.scene.flows, key=str).key)
         if "learned" in step:
             cookie = cookie_of(Stage.LEARNED, service_id=self.agent.snapshot().services[0].service_id)
             flows = parse_dump(f" cookie={cookie:#x}, {step['learned']}")
-            self.scene.switch.install("ovsbr1", (each.flow for each in flows))
+            self.switch.install("ovsbr1", (each.flow for each in flows))
         text = self.scene.config.read_text()
         for old, new in step.get("edit", {}).items():
             assert old in text
@@ -100,19 +120,30 @@ class World:
         if "ask" in step:
             self._ask(step)
 
+    def _answer(self, route: str, request: Any) -> Any:
+        """`api`: of XenoFlow. Raises AgentRefused."""
+        if route != "api":
+            return self.client.ask(route, request)
+        body, headers = json.dumps({"backends": request}).encode(), {"Content-Type": "application/json"}
+        answer = ask(self.client.path, "/api", method="POST", body=body, headers=headers)
+        document = json.loads(answer.body)
+        if error := document.get("error"):
+            raise AgentRefused(error["message"], status=answer.status, code=error["code"])
+        return document
+
     def _ask(self, step: Mapping[str, Any]) -> None:
         ((route, request),) = step["ask"].items()
         before = self.agent.state.runtime, self.scene.flows
         said = ""
         try:
-            found = self.client.ask(route, request)
+            found = self._answer(route, request)
         except AgentRefused as refused:
             said = f"{refused.status} {refused.code}: {refused}"
             assert before == (self.agent.state.runtime, self.scene.flows)
             assert step.get("refused"), said
         else:
             assert "refused" not in step, found
-            said = found["message"]
+            said = found.get("message", "")
             assert step.get("moved", []) == sorted(found.get("clients_moved", ())) or "moved" not in step
             expected = step.get("answer", {})
             assert {key: found[key] for key in expected} == expected
@@ -124,8 +155,8 @@ class World:
         shown = parse_snapshot(self.client.ask("status")["snapshot"])
         backends = {f"{service.name}/{one.name}": one for service in shown.services for one in service.backends}
         told = "\n".join(text for text, _ in notices(shown))
-        events = [event["text"] for event in self.client.ask("events")["events"]]
-        changed = [mod.flow for _, bundle in self.scene.switch.applied[self.bundles :] for mod in bundle.mods]
+        events = [f"{event['text']} {render_facts(event['facts'])}" for event in self.client.ask("events")["events"]]
+        changed = [mod.flow for _, bundle in self.switch.applied[self.bundles :] for mod in bundle.mods]
         self.names |= {service.service_id: service.name for service in shown.services}
         of_backend: dict[str, Callable[[BackendView], object]] = {
             "states": lambda one: one.state.value,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -14,19 +16,32 @@ from unittest.mock import Mock
 
 import pytest
 
-from tests.agent_support import Scene
+from tests.agent_support import Scene, Servers
 from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, given, overridden, settled
 from tests.patience import PATIENCE_S, eventually
-from xenoovs.agent import runtime_file
+from tests.unit import balancer as small
+from xenoovs.agent import health, runtime_file
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.fleet_config import FleetConfig
+from xenoovs.agent.health import HealthTracker
+from xenoovs.agent.overrides import require_possible
 from xenoovs.agent.runtime_file import RuntimeFile, parse_runtime, render_runtime
 from xenoovs.agent.state import RoundFacts, Runtime
+from xenoovs.decision.decision import with_weights
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import AgentRefused, CommandTimeout, ConfigError, ConfigUnreadable, StateUnusable
+from xenoovs.errors import (
+    AgentRefused,
+    CompileError,
+    ConfigError,
+    ConfigUnreadable,
+    MacUnknown,
+    StateUnusable,
+)
+from xenoovs.model.balancer import Balancer
+from xenoovs.show.conditions import notices
 from xenoovs.show.snapshot import Override, Snapshot, parse_snapshot
-from xenoovs.store.view import Dpu, FleetView
+from xenoovs.store.view import FleetView
 from xenoovs.switch.process import run
 
 
@@ -294,31 +309,6 @@ def test_a_slow_disk_delays_the_answer_alone(scene: Scene, monkeypatch: pytest.M
         eventually(lambda: not scene.state.exists(), "the file is removed")
 
 
-def test_a_service_that_is_removed_is_logged_with_its_name(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
-    web = "  - {name: web, vip: 10.3.10.46, backends: [{name: web1, mac: 02:00:5e:10:00:07, weight: 1}]}\n"
-    scene.config.write_text(SMALL_CONFIG + web)
-    with scene.agent() as (agent, _):
-        scene.config.write_text(SMALL_CONFIG)
-        eventually(lambda: agent.state.round.rounds == 2, "a round without the config")
-    (removed,) = [vars(record)["facts"] for record in caplog.records if record.message == "service removed"]
-    assert removed["service"] == "web"
-
-
-def test_a_dpu_that_is_forgotten_keeps_the_groups_that_it_had(scene: Scene) -> None:
-    scene.config.write_text("version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1}\n")
-    grouped = SMALL_CONFIG.replace("    vip:", "    groups: [edge]\n    vip:")
-    view = settled(given(replace(EMPTY, dpus={"dpu1": Dpu("dpu1", frozenset({"edge"}))}), grouped))
-    config = FleetConfig(scene.config, view, "dpu1")
-    for generation, dpus, services in (
-        (view.generation + 1, {}, ["dns"]),
-        (view.generation + 2, {"dpu1": Dpu("dpu1", frozenset({"edeg"}))}, []),
-    ):
-        config.offer(replace(view, generation=generation, dpus=dpus))
-        assert config.poll()
-        config.accept()
-        assert [service.name for service in config.good.balancer.services] == services
-
-
 def test_a_generation_of_a_fleet_that_changes_nothing_here_has_no_round(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,15 +332,70 @@ def test_a_generation_of_a_fleet_that_changes_nothing_here_has_no_round(
         assert rounds.call_count > before
 
 
-def test_requests_are_answered_while_a_config_waits_for_a_switch(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    silent = CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0)
+# What operators change on a running agent, where no scenario of tests/scenario/running can tell it.
+
+
+def test_events_are_numbered_and_followed(scene: Scene) -> None:
+    with scene.agent() as (_, client):
+        first = client.ask("events")
+        assert [event["number"] for event in first["events"]] == list(range(1, first["last"] + 1))
+        client.ask("pause")
+        assert next(client.events(first["last"]))["text"].startswith("paused")
+        later = client.ask("events", query={"since": first["last"]})
+        assert [event["level"] for event in later["events"]] == ["info"]
+
+
+def test_a_response_reports_the_round_of_the_change(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if a round was already due: the round after the request then has no changes left."""
+    longer_than_a_resync_s = 0.7
+    monkeypatch.setattr("xenoovs.agent.reload.require_possible", lambda *_, **__: time.sleep(longer_than_a_resync_s))
+    with scene.agent() as (_, client):
+        assert client.ask("drain", FIPS2)["clients_moved"].keys() == {"dns"}
+
+
+def no_mac(balancer: Balancer) -> Balancer:
+    """As `with_macs` while this machine has not answered: it has no weight."""
+    return with_weights(balancer, {("dns", "fips2"): Fraction(0)})
+
+
+def none_known(_: Balancer) -> Balancer:
+    raise MacUnknown(unknown={})
+
+
+@pytest.mark.parametrize("resolve", [no_mac, none_known])
+def test_an_override_of_a_backend_without_a_mac_yet_is_that_of_the_config(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, resolve: Callable[[Balancer], Balancer]
+) -> None:
+    """Such an override ended with the next reload, because it stored the weight 0."""
     with scene.agent() as (agent, client):
-        monkeypatch.setattr(type(scene.switch), "dump_flows", Mock(side_effect=silent))
-        scene.edit("weight: 30", "weight: 300")
-        eventually(lambda: agent.state.round.error != "", "the round fails")
-        assert agent.snapshot().candidate != ""
-        done = client.ask("drain", {"service": "dns", "backend": "fips2"})
-        assert not done["is_applied"]
-        assert "ovs-ofctl" in done["message"]
-        monkeypatch.undo()
-        eventually(lambda: agent.reloader.reloads == 1, "the new config is read")
+        with monkeypatch.context() as patch:
+            patch.setattr(agent.engine, "resolve", resolve)
+            with suppress(AgentRefused):
+                client.ask("maintenance", FIPS2)
+        assert {(float(each.weight), float(each.configured)) for each in agent.state.runtime.overrides} == {(70, 70)}
+
+
+def test_a_drain_can_be_undone_after_an_edited_config_left_none_but_drained_backends() -> None:
+    balancer = small.balancer(small.service(small.claim(), 1, 1))
+    first, second = (Override("s", name, Fraction(0), 0.0, Fraction(1)) for name in ("b0", "b1"))
+    with pytest.raises(CompileError, match="every backend with a weight is drained"):
+        require_possible(HealthTracker(), balancer, (first, second))
+    require_possible(HealthTracker(), balancer, (first,), instead_of=(first, second))
+
+
+def test_a_reply_that_makes_an_internal_error_is_a_failed_one(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = Servers()
+    scene.edit("    backends:", "    agent_check: {port: 8080, interval: 20ms, timeout: 10ms}\n    backends:")
+    scene.edit("weight: 70", "weight: 2, address: 198.51.100.2")
+    scene.edit("weight: 30", "weight: 2, address: 198.51.100.3")
+    with scene.agent(probe=servers.probe) as (_, client):
+
+        def is_told(text: str) -> bool:
+            return text in str([*notices(parse_snapshot(client.ask("status")["snapshot"]))])
+
+        with monkeypatch.context() as patch:
+            patch.setattr(health, "parse_reply", Mock(side_effect=ZeroDivisionError))
+            eventually(lambda: is_told("internal error: ZeroDivisionError: "), "the error")
+        servers.replies = dict.fromkeys(("198.51.100.2", "198.51.100.3"), "drain")
+        eventually(lambda: is_told("all servers advertise drain or 0%"), "their next replies")
+        assert not is_told("does not reply")

@@ -15,7 +15,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
-from fractions import Fraction
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -47,7 +46,6 @@ from xenoovs.agent.control.handlers import ROUTES
 from xenoovs.agent.control.schemas import READY_PATH, openapi_document
 from xenoovs.agent.control.serve import ApiListener, Listen, open_port
 from xenoovs.agent.control.xenoflow import mount_xenoflow, xenoflow_document
-from xenoovs.agent.daemon import Agent
 from xenoovs.agent.log import LOGGER
 from xenoovs.agent.snapshot_builder import Moment, service_views
 from xenoovs.agent.state import Membership
@@ -611,22 +609,12 @@ def test_a_database_has_one_place_however_it_is_spelled() -> None:
 
 
 API2 = {"name": "fips2", "mac_address": "02:00:5E:10:00:02"}
-API3 = {"name": "fips3", "mac_address": "02:00:5e:10:00:03"}
 
 
 @pytest.fixture
 def port(tmp_path: Path) -> ApiListener:
     token = token_file(tmp_path)
     return open_port(Listen("127.0.0.1", 0, token_file=token, option="--xenoflow-api", is_readable=True))
-
-
-def post(port: ApiListener, *backends: Mapping[str, object]) -> tuple[int, dict[str, Any]]:
-    headers = {"Authorization": f"Bearer {TOKEN}", "Content_Type": "application/json"}
-    return send_to(port, "POST", "/api", {"backends": backends}, **headers)
-
-
-def weights(agent: Agent) -> dict[str, Fraction]:
-    return {backend.name: backend.weight for backend in agent.state.in_use.services[0].backends}
 
 
 def test_the_dashboard_gets_what_xenoflow_answers_and_changes_need_a_token(scene: Scene, port: ApiListener) -> None:
@@ -658,48 +646,3 @@ def test_packets_of_hardware_and_software_are_added_over_services() -> None:
     rows: Any = xenoflow_document(replace(shown, services=(shown.services[0], again)))["backends"]
     assert rows[0] == {"name": busy.name, "mac_address": busy.mac, "packetsProcessed": "9001007"}
     assert sum(row["name"] == busy.name for row in rows) == 1
-
-
-def test_a_post_gives_clients_to_the_listed_backends_alone(scene: Scene, port: ApiListener) -> None:
-    with scene.agent(also=(port,), mounts=lambda agent: (mount_xenoflow(agent),)) as (agent, client):
-        status, document = post(port, API3)
-        assert (status, document["status"], document["is_applied"]) == (200, "Ok", True)
-        assert weights(agent) == {"fips2": 0, "fips3": 30}
-        # From one backend to the other in one step: at no time has the service none.
-        assert post(port, API2)[0] == 200
-        assert weights(agent) == {"fips2": 70, "fips3": 0}
-        post(port, API2, {**API3, "weight": 10})
-        assert weights(agent) == {"fips2": 70, "fips3": 10}
-        post(port, API2, API3)
-        assert weights(agent) == {"fips2": 70, "fips3": 30}
-        assert not agent.state.runtime.overrides
-        assert send_to(port, "GET", "/api")[1]["backendNumber"] == 2
-        # It does not end a maintenance.
-        client.ask("maintenance", {"backend": "fips3", "service": "dns"})
-        assert post(port, API2, API3)[0] == 200
-        assert [each.is_maintenance for each in agent.state.runtime.overrides] == [True]
-
-
-@pytest.mark.parametrize(
-    ("backends", "status", "code", "words"),
-    [
-        (({**API2, "name": "fips9"},), 404, "unknown_backend", "'fips9' is not a backend of the config"),
-        (({**API2, "mac_address": "02:00:5e:10:00:09"},), 409, "other_mac", "fips2 has the MAC 02:00:5e:10:00:02"),
-        (({**API2, "mac_address": "02:00:5e:10:00:09"}, API2), 409, "other_mac", "not 02:00:5e:10:00:09"),
-        (({**API2, "mac_address": "nonsense"},), 400, "bad_request", "'nonsense' is not a MAC address"),
-        (({**API2, "mac_address": "0" * 64},), 400, "bad_request", "have at most 63 characters"),
-        (({"name": "fips2"},), 400, "bad_request", "each backend needs `name` and `mac_address`"),
-        (({**API2, "name": 7},), 400, "bad_request", "are texts"),
-        (({**API2, "weight": -1},), 400, "bad_request", "-1"),
-        ((), 400, "bad_request", "not a list of backends"),
-        (({**API2, "weight": 0},), 409, "impossible", "every backend with a weight is drained"),
-    ],
-)
-def test_a_post_that_cannot_be_done_changes_nothing(
-    scene: Scene, port: ApiListener, backends: tuple[Mapping[str, object], ...], status: int, code: str, words: str
-) -> None:
-    with scene.agent(also=(port,), mounts=lambda agent: (mount_xenoflow(agent),)) as (agent, _):
-        found, document = post(port, *backends)
-        assert (found, document["error"]["code"]) == (status, code)
-        assert words in document["error"]["message"]
-        assert not agent.state.runtime.overrides
