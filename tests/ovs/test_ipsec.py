@@ -1,7 +1,7 @@
 """IPsec of tunnels on a real Open vSwitch: keys go into the database unseen, and nothing begins unencrypted.
 
 The kernel of the host need not have ESP: policies are enough to see what is refused, and different keys are seen before
-there is an SA. All causes of IKE daemons are in tests/unit/datapath/test_ike_log.py.
+there is an SA. All causes of IKE daemons are in tests/unit/datapath/test_ipsec.py.
 """
 
 from __future__ import annotations

@@ -160,18 +160,15 @@ class Logged:
         self.events.append((event, facts))
 
 
-def test_the_same_reason_of_one_peer_is_logged_once() -> None:
-    logged = Logged()
-    for _ in range(3):
-        logged.limit.once("192.0.2.1", "a connection is closed", reason="malformed OpenFlow")
-    assert logged.events == [("a connection is closed", {"peer": "192.0.2.1", "reason": "malformed OpenFlow"})]
-
-
-def test_a_thousand_peers_and_reasons_are_twenty_lines_and_a_final_one() -> None:
-    logged = Logged()
-    for number in range(1000):
-        logged.limit.once(f"2001:db8::{number:x}", "a connection is closed", reason=f"malformed OpenFlow: {number}")
-    assert [event for event, _ in logged.events] == ["a connection is closed"] * WARNINGS + [LIMITED]
+def test_the_same_reason_of_one_peer_is_logged_once_and_of_a_thousand_twenty_lines_and_a_final_one() -> None:
+    logged, closed = Logged(), "a connection is closed"
+    for number in [0, 0, *range(1000)]:
+        logged.limit.once(f"2001:db8::{number:x}", closed, reason=f"malformed OpenFlow: {number}")
+    assert logged.events[0] == (closed, {"peer": "2001:db8::0", "reason": "malformed OpenFlow: 0"})
+    assert [event for event, _ in logged.events] == [closed] * WARNINGS + [LIMITED]
+    # One kind hides no other.
+    logged.limit.once("00aa", "bridge refused", reason="this controller is for ovsbr1")
+    assert logged.events[-1][0] == "bridge refused"
 
 
 def test_what_was_left_out_is_counted() -> None:
@@ -181,14 +178,6 @@ def test_what_was_left_out_is_counted() -> None:
     logged.time_s += 31
     logged.limit.warn("bridge refused", bridge="another")
     assert logged.events[-1] == ("bridge refused", {"bridge": "another", "suppressed": 7})
-
-
-def test_one_kind_hides_no_other() -> None:
-    logged = Logged()
-    for number in range(1000):
-        logged.limit.once(str(number), "a connection is closed", reason="malformed OpenFlow")
-    logged.limit.once("00aa", "bridge refused", reason="this controller is for ovsbr1")
-    assert logged.events[-1][0] == "bridge refused"
 
 
 _MISSED = [(1, 5)] * MISSED_READS

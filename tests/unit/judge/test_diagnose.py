@@ -92,27 +92,27 @@ def _attributed(lines: Sequence[str], reader: _Reader) -> Selection:
     return Attribution(SERVICES, "ovsbr1", lambda _: None, reader).attribute(selection)
 
 
-def test_each_candidate_gets_the_flow_that_unwildcards_bits() -> None:
+Widened = tuple[tuple[tuple[str, int], ...], frozenset[str], tuple[Flow, ...] | None]
+BY_TOS: Widened = ((("nw_tos", 0xFC),), frozenset(("nw_tos",)), (TOS,))
+
+
+@pytest.mark.parametrize(
+    ("lines", "found", "reads"),
+    [
+        ([_line(), _line(ufid="b")], [BY_TOS, BY_TOS], 1),
+        ([_line(tos="")], [None], 0),
+        ([_line(tos="", layer="dp:ovs")], [None], 0),
+        # Further bits of a field that our flows match are no new key.
+        ([_line(mask="128.0.0.1", tos="")], [((("nw_src", 0x80000000),), frozenset(), ())], 1),
+    ],
+)
+def test_flows_are_read_once_where_a_mask_is_not_ours(
+    lines: list[str], found: list[Widened | None], reads: int
+) -> None:
     reader = _Reader(TOS, parse_flow("priority=3000,udp,nw_dst=10.0.0.1 actions=drop"))
-    candidates = _attributed([_line(), _line(ufid="b")], reader).candidates
-    assert [one.unwildcarded.flows for one in candidates if one.unwildcarded] == [(TOS,), (TOS,)]
-    assert [(one.unwildcarded.fields, one.unwildcarded.added) for one in candidates if one.unwildcarded] == [
-        ((("nw_tos", 0xFC),), frozenset(("nw_tos",)))
-    ] * 2
-    assert reader.calls == 1
-
-
-@pytest.mark.parametrize("layer", ["dp:tc", "dp:ovs"])
-def test_no_flows_are_read_where_every_mask_is_ours(layer: str) -> None:
-    reader = _Reader(TOS)
-    (candidate,) = _attributed([_line(tos="", layer=layer)], reader).candidates
-    assert (candidate.unwildcarded, reader.calls) == (None, 0)
-
-
-def test_further_bits_of_a_field_that_our_flows_match_are_no_new_key() -> None:
-    (candidate,) = _attributed([_line(mask="128.0.0.1", tos="")], _Reader()).candidates
-    assert candidate.unwildcarded is not None
-    assert (candidate.unwildcarded.fields, candidate.unwildcarded.added) == ((("nw_src", 0x80000000),), frozenset())
+    bits = (one.unwildcarded for one in _attributed(lines, reader).candidates)
+    assert [None if each is None else (each.fields, each.added, each.flows) for each in bits] == found
+    assert reader.calls == reads
 
 
 def test_a_megaflow_outside_all_blocks_is_not_attributed() -> None:

@@ -94,36 +94,29 @@ def test_text_that_is_not_understood() -> None:
     assert answer.reason.startswith("not understood: ")
 
 
-@pytest.mark.parametrize(
-    ("db", "rundir", "wanted"),
-    [
-        (None, None, Endpoint("unix:/var/run/openvswitch/db.sock", Path("/var/run/openvswitch"))),
-        (None, "/x", Endpoint("unix:/x/db.sock", Path("/x"))),
-        ("unix:/x/db.sock", None, Endpoint("unix:/x/db.sock", Path("/x"))),
-        ("unix:/x/db.sock", "/y", Endpoint("unix:/x/db.sock", Path("/y"))),
-        ("tcp:192.0.2.1:6640", None, Endpoint("tcp:192.0.2.1:6640", None)),
-        ("tcp:192.0.2.1:6640", "/y", Endpoint("tcp:192.0.2.1:6640", Path("/y"))),
-        ("tcp:[2001:db8::1]:6640", None, Endpoint("tcp:[2001:db8::1]:6640", None)),
-        ("tcp:a:1,tcp:b:1", None, Endpoint("tcp:a:1,tcp:b:1", None)),
-        ("unix:/x/db.sock,unix:/y/db.sock", None, Endpoint("unix:/x/db.sock,unix:/y/db.sock", None)),
-    ],
+PLACES: tuple[tuple[str | None, str | None], ...] = (
+    *((None, None), (None, "/x"), ("unix:/x/db.sock", None)),
+    # Database and run directory may be of two switches only if both are set.
+    *(("unix:/x/db.sock", "/y"), ("tcp:192.0.2.1:6640", None), ("tcp:192.0.2.1:6640", "/y")),
+    *(("tcp:[2001:db8::1]:6640", None), ("tcp:a:1,tcp:b:1", None), ("unix:/x/db.sock,unix:/y/db.sock", None)),
+    *(
+        (wrong, None)
+        for wrong in ("", "/x/db.sock", "unix:", "unix:db.sock", "tcp:host", "ssl:192.0.2.1:6640", "pssl:1")
+    ),
 )
-def test_where_it_is(db: str | None, rundir: str | None, wanted: Endpoint) -> None:
-    """Database and run directory may be of two switches only if both are set."""
-    found = find_endpoint(db=db, env={} if rundir is None else {"OVS_RUNDIR": rundir})
-    assert (found, found.is_split) == (wanted, None not in (db, rundir))
 
 
-@pytest.mark.parametrize("db", ["", "/x/db.sock", "unix:", "unix:db.sock", "tcp:host", "ssl:192.0.2.1:6640", "pssl:1"])
-def test_a_db_of_another_form(db: str) -> None:
-    with pytest.raises(SwitchError, match=r"expected unix:/path/db\.sock or tcp:ADDRESS:PORT"):
-        find_endpoint(db=db, env={})
-
-
-def test_sockets_are_never_searched_in_other_directories() -> None:
-    assert find_endpoint(db=None, env={"OVS_RUNDIR": "/x"}).management("br0") == "unix:/x/br0.mgmt"
-    with pytest.raises(SwitchUnreachable, match="set OVS_RUNDIR"):
-        find_endpoint(db="tcp:192.0.2.1:6640", env={}).management("br0")
+def test_where_it_is_and_sockets_are_never_searched_in_other_directories(*, update_golden: bool) -> None:
+    shown = {}
+    for db, rundir in PLACES:
+        title = f"db {db!r}, OVS_RUNDIR {rundir!r}"
+        try:
+            found = find_endpoint(db=db, env={} if rundir is None else {"OVS_RUNDIR": rundir})
+            shown[title] = f"{found!r}{', split' * found.is_split}"
+            shown[title] += f"\n{found.management('br0')}"
+        except SwitchError as error:
+            shown[title] = "\n".join(filter(None, [shown.get(title), str(error)]))
+    assert_recorded("parsed/endpoints.txt", shown, update=update_golden)
 
 
 @pytest.mark.parametrize("bridge", ["", "../br0", "a/b"])
