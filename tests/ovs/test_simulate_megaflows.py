@@ -40,7 +40,7 @@ from xenoovs.judge.offload import check_dump
 from xenoovs.judge.simulate.megaflows import pipeline_of
 from xenoovs.judge.simulate.walk import Headers, tables_of
 from xenoovs.judge.trace import render_packet
-from xenoovs.model.address import Family, IPAddress, Mac, parse_mac
+from xenoovs.model.address import IPAddress, Mac, family_of, parse_mac
 from xenoovs.model.load import parse_config
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import TAGGED, Field, Flow
@@ -266,10 +266,9 @@ def everybody(service: ServiceProgram) -> Iterator[Packet]:
     assert claim.protocol is not None
     for vip in BOTH_VIPS:
         for number in range(512):
-            source = client(vip, number)
             port = 40_448 + (number * 37 + 5) % 512
-            family = Family.IPV4 if vip.version == 4 else Family.IPV6
-            yield Packet("p0", source, vip, claim.protocol.number(family), port, claim.ports[0].first)
+            protocol = claim.protocol.number(family_of(vip))
+            yield Packet("p0", client(vip, number), vip, protocol, port, claim.ports[0].first)
 
 
 def client(vip: IPAddress, number: int) -> IPAddress:
@@ -299,9 +298,8 @@ SYN, ACK = 0x002, 0x010
 
 
 def packet_of(source: int, vip: IPAddress, *, protocol: int = 6, flags: int = ACK, port: int = 1000) -> Packet:
-    four = vip.version == 4
-    address: IPAddress = IPv4Address(0xC6336400 + source) if four else IPv6Address((0x20010DB8 << 96) + source)
-    return Packet("p0", address, vip, protocol, port, 80, dl_dst=parse_mac("c4:70:bd:a0:56:ac"), tcp_flags=flags)
+    mac = parse_mac("c4:70:bd:a0:56:ac")
+    return Packet("p0", client(vip, source), vip, protocol, port, 80, dl_dst=mac, tcp_flags=flags)
 
 
 VIPS: tuple[IPAddress, ...] = (IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1"))
