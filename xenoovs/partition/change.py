@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
-from math import ceil
+from math import ceil, inf
 from typing import NamedTuple
 
 from xenoovs.dataclass import dataclass
@@ -14,6 +14,7 @@ from xenoovs.partition.solve import (
     Option,
     Weight,
     Window,
+    block_count,
     first_feasible_width,
     lb2,
     partition,
@@ -389,6 +390,9 @@ def start(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None = 
     width = first_feasible_width(goal.weights, goal.tolerance, goal.max_width)
     if width is None:
         raise unreachable(whole_weights(goal.weights), goal.tolerance, goal.max_width)
+    if goal.block_price or goal.max_blocks is not None:
+        # Only a width at which the fewest blocks can be had reaches them.
+        width = partition(goal.weights, tolerance=goal.tolerance, max_width=goal.max_width).assignment.width
     width = max(width, min(old.width, goal.max_width), *(block.depth for block, _ in old.blocks))
     table = Table.of(old, width, renumbered(old, backends, owners))
     allowed = (*windows(goal.weights, width, goal.tolerance), Window(0, 0))
@@ -439,13 +443,15 @@ def cheapest_change(begin: Start, price: Fraction) -> Table:
 
 def _cheapest_spaces(begin: Start, price: Fraction) -> tuple[int, ...]:
     total = 1 << begin.table.width
+    # A block that is worth all units is saved wherever it can be.
+    most = block_count(solve(begin.allowed, total)) if price >= total else inf
     for candidates in (_likely_values, lambda _space, window: range(window.lo, window.hi + 1)):
         options = [
             _priced(candidates(space, window), space, price)
             for space, window in zip(begin.spaces, begin.allowed, strict=True)
         ]
         spaces = solve_min_plus(options, total)
-        if spaces is not None:
+        if spaces is not None and block_count(spaces) <= most:
             return spaces
     raise ValueError(f"no spaces within the windows sum to {total}")
 
