@@ -40,7 +40,7 @@ from xenoovs.decision.decision import moved
 from xenoovs.errors import assert_never
 from xenoovs.judge.expected import expected_services, index_blocks
 from xenoovs.judge.simulate.megaflows import pipeline_of
-from xenoovs.judge.simulate.walk import Outcome, headers_of, tables_of
+from xenoovs.judge.simulate.walk import headers_of, tables_of
 from xenoovs.model.address import Family, IPAddress, Mac, Vip, holds, prefix_of
 from xenoovs.model.balancer import Balancer, Claim, OtherTraffic, Protocol, Service
 from xenoovs.model.block_key import KeyField
@@ -101,10 +101,13 @@ def test_a_packet_reaches_the_destination_of_the_intent(data: st.DataObject, bal
         packet = data.draw(packets(balancer))
         service, outcome = service_of(balancer, packet), tables.run(packet)
         if service is None:
-            assert outcome_ports(outcome) == ports_of_other_traffic(balancer, packet)
+            assert [copy.port for copy in outcome.copies] == ports_of_other_traffic(balancer, packet)
             assert all((c.dl_src, c.dl_dst) == (packet.dl_src.value, packet.dl_dst.value) for c in outcome.copies)
         else:
-            assert_served(service, packet, outcome)
+            (copy,), original = outcome.copies, headers_of(packet).get
+            hops = [backend.next_hop for backend in service.backends if backend.weight]
+            assert any(arrives(hop, port=copy.port, sent=copy.headers.get, original=original) for hop in hops)
+            assert copy.dl_src == (service.source_mac or packet.dl_src).value
 
 
 @given(st.data(), balancers())
@@ -119,17 +122,6 @@ def test_the_key_alone_chooses_the_backend(data: st.DataObject, balancer: Balanc
         other = replace(other, sport=packet.sport ^ 1)
     if service is not None and service_of(balancer, other) is service:
         assert tables.run(packet).copies[0].dl_dst == tables.run(other).copies[0].dl_dst
-
-
-def assert_served(service: Service, packet: Packet, outcome: Outcome) -> None:
-    (copy,) = outcome.copies
-    hops = [backend.next_hop for backend in service.backends if backend.weight]
-    assert any(arrives(hop, port=copy.port, sent=copy.headers.get, original=headers_of(packet).get) for hop in hops)
-    assert copy.dl_src == (service.source_mac or packet.dl_src).value
-
-
-def outcome_ports(outcome: Outcome) -> list[str | None]:
-    return [copy.port for copy in outcome.copies]
 
 
 def ports_of_other_traffic(balancer: Balancer, packet: Packet) -> list[str | None]:

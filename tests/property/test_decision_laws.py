@@ -18,7 +18,7 @@ from xenoovs.compile.program import Program, compile_program
 from xenoovs.compile.read import read, stage_number
 from xenoovs.decision import decide as solver
 from xenoovs.decision.decide import decide
-from xenoovs.decision.decision import Decision, DesiredState, Stored, Transition
+from xenoovs.decision.decision import Decision, DesiredState, Transition
 from xenoovs.decision.document import decision_document, parse_decision
 from xenoovs.engine.change import fresh
 from xenoovs.errors import DecisionMalformed
@@ -141,24 +141,19 @@ def test_a_decision_or_none(document: Any) -> None:
     assert (again, again.version) == (decision, decision.version)
 
 
-def by_name(balancer: Balancer, decision: Decision) -> Stored:
-    ids = service_ids(service.claim for service in balancer.services)
-    found = dict(decision.services)
-    return {service.name: found[ids[service.claim]] for service in balancer.services}
-
-
 @given(st.data(), balancers(most=3).filter(lambda balancer: balancer.services))
 def test_stored_blocks_are_decided_whatever_else_is_desired_and_with_any_solver(
     data: st.DataObject, balancer: Balancer
 ) -> None:
     stored, _ = data.draw(decided(balancer))
     before, _ = data.draw(decided(balancer))
-    drawn = data.draw(desired_states(balancer))
-    desired = DesiredState(balancer, drawn.ejected, drawn.ramps, stored=by_name(balancer, stored))
+    drawn, ids = data.draw(desired_states(balancer)), service_ids(service.claim for service in balancer.services)
+    by_name = {service.name: dict(stored.services)[ids[service.claim]] for service in balancer.services}
+    desired = replace(drawn, stored=by_name)
     # Another version has another solver; a failing one shows that it is not called.
     with patch.object(solver, "_home", side_effect=AssertionError), patch.object(solver, "_active"):
         assert decide(before, desired) == stored
-        assert decide(before, desired, met=DesiredState(balancer, drawn.ejected, drawn.ramps)) == stored
+        assert decide(before, desired, met=drawn) == stored
         assert decide(Decision(), desired) == stored
         # As on a bridge without flows.
         target = fresh(replace(desired, ejected={}, ramps={}))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 
 from hypothesis import example, given
@@ -56,18 +55,13 @@ _DAMAGED = flows().map(render_flow).flatmap(lambda line: damaged_text(line, _PIE
 @example(text="ip,nw_src=1.2.3.4/99 actions=drop")
 @example(text="tcp,arp actions=drop")
 def test_any_text_is_flows_or_a_parse_error(text: str) -> None:
-    observed, refused = _read(text)
-    if refused is not None:
-        assert text.split("\n")[(refused.line or 0) - 1] == refused.text
-    for flow in observed:
-        assert parse_flow(render_flow(flow)) == flow
-
-
-def _read(text: str) -> tuple[list[Flow], ParseError | None]:
+    found, refused = list[Flow](), None
     try:
-        return [seen.flow for seen in parse_dump(text)], None
+        found = [seen.flow for seen in parse_dump(text)]
     except ParseError as error:
-        return [], error
+        refused = error
+    assert refused is None or text.split("\n")[(refused.line or 0) - 1] == refused.text
+    assert [parse_flow(render_flow(flow)) for flow in found] == found
 
 
 @given(seen=st.lists(observed(), max_size=4), more=st.booleans())
@@ -105,16 +99,12 @@ def test_a_bundle_is_its_flow_mods_between_open_and_commit(wanted: list[Flow]) -
 @example(data=bytes.fromhex("05000010000000010001000000000000"))
 def test_any_bytes_are_a_message_or_a_wire_error(data: bytes) -> None:
     for _, decode in DECODERS:
-        error = _refusal(decode, data)
-        assert error is None or (0 <= error.offset <= len(data) and error.data == data)
-
-
-def _refusal(decode: Callable[[bytes], object], data: bytes) -> WireError | None:
-    try:
-        decode(data)
-    except WireError as error:
-        return error
-    return None
+        refused = None
+        try:
+            decode(data)
+        except WireError as error:
+            refused = error
+        assert refused is None or (0 <= refused.offset <= len(data) and refused.data == data)
 
 
 @given(data=st.binary(max_size=200))

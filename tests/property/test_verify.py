@@ -20,7 +20,6 @@ from xenoovs.judge.expected import (
     ExpectedBlock,
     ExpectedService,
     OverlapIndex,
-    ServiceEntry,
     expected_services,
     index_blocks,
 )
@@ -178,15 +177,6 @@ def _masked(value: int, mask: int) -> MaskedValue:
     return MaskedValue(value & mask, mask)
 
 
-def _block(source: MaskedValue) -> ExpectedBlock:
-    return replace(TEMPLATE, key=Masked(TEMPLATE.key.field, source.value, source.mask))
-
-
-def _indexed(blocks: tuple[ExpectedBlock, ...]) -> tuple[OverlapIndex, ServiceEntry]:
-    index = index_blocks([replace(SERVICE, blocks=blocks)])
-    return OverlapIndex(index), next(iter(next(iter(index.entries.values())).values()))
-
-
 @pytest.mark.parametrize("max_indexed", [0, 20, 500_000])
 @given(_PREFIXES | _CLASSES, st.lists(_MATCHES, min_size=1, max_size=6))
 def test_the_index_finds_what_a_search_by_address_finds(
@@ -194,9 +184,11 @@ def test_the_index_finds_what_a_search_by_address_finds(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(expected, "_MAX_INDEXED", max_indexed)
-        index, entry = _indexed(tuple(map(_block, sources)))
+        keys = (Masked(TEMPLATE.key.field, source.value, source.mask) for source in sources)
+        index = index_blocks([replace(SERVICE, blocks=tuple(replace(TEMPLATE, key=key) for key in keys))])
+        entry = next(iter(next(iter(index.entries.values())).values()))
         for match in matches:
-            found = index.blocks(entry.blocks, match)
+            found = OverlapIndex(index).blocks(entry.blocks, match)
             owners = {_owner(sources, address) for address in range(ALL + 1) if _in(match, address)}
             assert {MaskedValue(block.key.value, block.key.mask) for block in found} == owners - {None}
 

@@ -95,12 +95,8 @@ _RECORDED = tuple(
 )
 
 
-def _sized(frame: bytes) -> bytes:
-    return frame[:2] + len(frame).to_bytes(2, "big") + frame[4:]
-
-
 _DUMPS = st.lists(observed(), max_size=4).map(lambda flows: flows_reply(flows, OFPORTS))
-recorded = st.sampled_from(_RECORDED).map(_sized) | _DUMPS
+recorded = st.sampled_from(_RECORDED).map(lambda frame: frame[:2] + len(frame).to_bytes(2, "big") + frame[4:]) | _DUMPS
 """Good messages of a switch."""
 _CHANGES = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 3), st.binary(max_size=3)), min_size=1, max_size=4)
 _IS_RIGHT = st.booleans()

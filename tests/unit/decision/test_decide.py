@@ -78,17 +78,13 @@ EQUAL = balancer(service(claim(), 1, 1))
 EIGHTH, HALF = Fraction(1, 8), Fraction(1, 2)
 
 
-def found_in(decision: Decision) -> ServiceDecision:
-    ((_, found),) = decision.services
-    return found
-
-
 def after(
     *, ejected: frozenset[str] = frozenset(), ramps: dict[tuple[str, str], Fraction] | None = None
 ) -> ServiceDecision:
     """What two equal backends have once these are ejected, or that far in their slow start."""
     whole = decide(Decision(), DesiredState(EQUAL))
-    return found_in(decide(whole, DesiredState(EQUAL, {"s": ejected}, ramps or {})))
+    ((_, found),) = decide(whole, DesiredState(EQUAL, {"s": ejected}, ramps or {})).services
+    return found
 
 
 @pytest.mark.parametrize("part", [EIGHTH, HALF, Fraction(7, 8)])

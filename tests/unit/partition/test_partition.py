@@ -107,9 +107,6 @@ def test_a_wide_window_is_searched_whole_where_the_likely_places_fail() -> None:
     assert cheapest_change(begin, Fraction(1)).assignment(2).spaces() == (333, 691)
 
 
-ONE_PERCENT = Fraction(1, 100)
-
-
 def test_weights_become_the_smallest_integers_in_proportion() -> None:
     assert whole_weights([Fraction("0.5"), Fraction("0.25"), 0]) == (2, 1, 0)
     assert whole_weights([70, 30]) == (7, 3)
