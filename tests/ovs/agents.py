@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
@@ -14,13 +13,11 @@ from tests.patience import eventually as eventually
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent, Settings
 from xenoovs.agent.probe.run import Prober
-from xenoovs.agent.probe.target import ProbeResult, Target, TcpTarget, UdpTarget, Via
+from xenoovs.agent.probe.target import ProbeResult, Target
 from xenoovs.agent.scheduler import Probe
 from xenoovs.engine.engine import Engine
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.probing import in_lab
-from xenoovs.model.address import prefix_of
-from xenoovs.model.balancer import Service
 from xenoovs.model.load import parse_config
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
@@ -28,21 +25,6 @@ from xenoovs.switch.management import ManagementSwitch
 
 async def all_answer(target: Target, *, timeout_s: float) -> ProbeResult:
     return ProbeResult(ok=True, latency_s=0.0, reason="answered")
-
-
-class AtHome:
-    """Asks each machine of a lab from inside: there the VIP is a local address. Each backend has its own."""
-
-    def __init__(self, lab: Lab, service: Service) -> None:
-        homes = {name: machine.namespace for machine in lab.topology.machines for name in machine.names}
-        self._homes = {backend.address: homes[backend.name] for backend in service.backends}
-        self._vip = prefix_of(service.claim.vips[0])[0]
-        self._prober = Prober()
-
-    async def probe(self, target: Target, *, timeout_s: float) -> ProbeResult:
-        assert isinstance(target, TcpTarget | UdpTarget)
-        via = Via(netns=self._homes[target.address])
-        return await self._prober.probe(replace(target, address=self._vip, via=via), timeout_s=timeout_s)
 
 
 @contextmanager

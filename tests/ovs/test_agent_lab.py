@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import CommandLine
-from tests.ovs.agents import AtHome, running_agent
+from tests.ovs.agents import running_agent
 from tests.ovs.dummy import ofctl
 from tests.ovs.lab_support import running_lab
 from tests.ovs.paced import steady_stream
@@ -145,8 +145,7 @@ def test_only_clients_of_the_dead_backend_lose_packets_and_only_until_the_flows_
     with world(DNS, tmp_path) as made:
         lab, one = made.lab, made.one
         labels = {machine.label: machine.names[0] for machine in lab.topology.machines}
-        home = AtHome(lab, made.balancer.services[0])
-        with running_agent(made.path, lab.ovs.directory, probe=home.probe) as agent:
+        with made.agent() as agent:
             eventually(lambda: agent.state.round.rounds == 1, "flows at first")
             with steady_stream(lab, clients=CLIENTS, rate_pps=RATE_PPS) as stream:
                 eventually(lambda: stream.say("reached") >= RATE_PPS, "a second of traffic")

@@ -17,7 +17,7 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG, CommandLine, finish, running, start
 from tests.ovs.dummy import DummyBridge, DummyOvs, kill_and_start_vswitchd, udp_packet
-from tests.ovs.test_agent_seen import samples
+from tests.ovs.test_agent_control import samples
 from tests.patience import PATIENCE_S, eventually
 
 CONFIG = SMALL_CONFIG.replace("weight: 30}", "weight: 30, egress: p2}")
