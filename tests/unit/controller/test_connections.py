@@ -160,12 +160,16 @@ class Logged:
         self.events.append((event, facts))
 
 
-def test_the_same_reason_of_one_peer_is_logged_once_and_of_a_thousand_twenty_lines_and_a_final_one() -> None:
+def test_each_reason_of_a_peer_is_logged_once_and_of_a_thousand_there_are_twenty_lines_and_a_final_one() -> None:
     logged, closed = Logged(), "a connection is closed"
     for number in [0, 0, *range(1000)]:
-        logged.limit.once(f"2001:db8::{number:x}", closed, reason=f"malformed OpenFlow: {number}")
-    assert logged.events[0] == (closed, {"peer": "2001:db8::0", "reason": "malformed OpenFlow: 0"})
-    assert [event for event, _ in logged.events] == [closed] * WARNINGS + [LIMITED]
+        logged.limit.once(f"192.0.2.{number // 2}", closed, reason=f"malformed OpenFlow: {number}")
+    *lines, (last, _) = logged.events
+    assert lines == [
+        (closed, {"peer": f"192.0.2.{number // 2}", "reason": f"malformed OpenFlow: {number}"})
+        for number in range(WARNINGS)
+    ]
+    assert last == LIMITED
     # One kind hides no other.
     logged.limit.once("00aa", "bridge refused", reason="this controller is for ovsbr1")
     assert logged.events[-1][0] == "bridge refused"
