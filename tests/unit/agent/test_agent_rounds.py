@@ -20,6 +20,7 @@ from tests.command_line import SMALL_CONFIG
 from tests.compiled import decided
 from tests.fake_switch import FakeSwitch, HangingSwitch, Soon, fake_bridge, nothing
 from tests.fleet_support import EMPTY, MORE, given, settled
+from tests.judged import assert_recorded
 from tests.patience import PATIENCE_S, eventually
 from tests.switch_tunnels import GENEVE, REMOTES, behind_tunnels
 from tests.unit import balancer as small
@@ -303,43 +304,14 @@ def test_an_agent_that_starts_without_a_database_continues_slow_starts(tmp_path:
         assert agent.desired.ramps == {("dns", "fips2"): Fraction(3, 8)}
 
 
-def _tunnel_bridge(kind: str, **options: str) -> BridgeState:
-    ports = (PortState("gnv0", 3, kind, options=options), *fake_bridge("ovsbr1", ["p0", "p1"]).ports)
-    return replace(fake_bridge("ovsbr1", []), ports=tuple(sorted(ports, key=lambda port: port.name)))
+def with_ports(*more: PortState, datapath: str = "dummy") -> BridgeState:
+    bridge = replace(fake_bridge("ovsbr1", ["p0", "p1"]), datapath_type=datapath)
+    return replace(bridge, ports=tuple(sorted((*bridge.ports, *more), key=lambda port: port.name)))
 
 
-@pytest.mark.parametrize(
-    ("bridge", "balancer", "problem"),
-    [
-        (fake_bridge("ovsbr1", ["p0"]), ONE, "port p1 is on no bridge (ovsbr1 has p0); no clients for s/b0, s/b1"),
-        (
-            fake_bridge("ovsbr1", ["p0", "p1"]),
-            behind_tunnels(),
-            "port gnv0 is on no bridge (ovsbr1 has p0, p1): `xenoovs doctor FILE --fix` makes it; no clients for "
-            "web/b1, web/b2",
-        ),
-        # It was accepted as a port that only OpenFlow describes.
-        (_tunnel_bridge("system"), behind_tunnels(), "port gnv0 is of type system, not geneve"),
-    ],
-    ids=["a port that is gone", "a tunnel port that is gone", "a tunnel port without a type"],
-)
-def test_bug_a_port_that_no_packet_can_leave_by_is_named(bridge: BridgeState, balancer: Balancer, problem: str) -> None:
-    done = Engine(FakeSwitch(bridge)).round(DesiredState(balancer), now_s=0.0)
-    (found,) = (each.text for each in done.problems)
-    assert problem in (found, found.partition(":")[0])
-
-
-@pytest.mark.parametrize("rounds", [1, 2, 3])
-def test_bug_a_tunnel_that_leads_elsewhere_was_not_noticed_once_a_round_had_changed_nothing(rounds: int) -> None:
-    options = {"local_ip": "192.168.77.1", "remote_ip": "flow", "key": "flow"}
-    switch, desired = FakeSwitch(_tunnel_bridge("geneve", **options)), DesiredState(behind_tunnels())
-    engine = Engine(switch)
-    for _ in range(rounds):
-        assert engine.round(desired, now_s=0.0).problems == ()
-    switch.set_ports(_tunnel_bridge("geneve", **options, out_key="7"))
-    done = engine.round(desired, now_s=0.0)
-    assert [problem.text.partition(":")[0] for problem in done.problems] == ["port gnv0 has out_key=7 instead of flow"]
-    assert not done.difference.is_empty
+def gnv0(kind: str = "geneve", **options: str) -> PortState:
+    usual = {"local_ip": "192.168.77.1", "remote_ip": "flow", "key": "flow"}
+    return PortState("gnv0", 3, kind, options=usual | options)
 
 
 ENCRYPTED = replace(GENEVE, ports=TunnelPorts.EACH, ipsec=Ipsec(psk_file="/etc/psk"))
@@ -349,49 +321,60 @@ src 192.168.77.1/32 dst {remote}/32 proto udp dport 6081
 \ttmpl src 0.0.0.0 dst 0.0.0.0
 \t\tproto esp reqid 2 mode transport
 """
-BOTH = IpsecState(parse_policies("".join(POLICY.format(remote=remote) for remote in REMOTES)))
+NONE, BOTH = IpsecState(), IpsecState(parse_policies("".join(POLICY.format(remote=remote) for remote in REMOTES)))
 FIRST = IpsecState(parse_policies(POLICY.format(remote=REMOTES[0])))
+KEYED = tuple(
+    replace(gnv0(remote_ip=str(remote), psk="(hidden)"), name=ENCRYPTED.port_to(remote), ofport=3 + n)
+    for n, remote in enumerate(REMOTES)
+)
+SHARED = behind_tunnels()
+# A config, and the ports and policies of IPsec that each round finds.
+PROBLEMS: dict[str, tuple[Balancer, list[tuple[BridgeState, IpsecState]]]] = {
+    "a port that is gone": (ONE, [(fake_bridge("ovsbr1", ["p0"]), NONE)]),
+    "a tunnel port that is gone": (SHARED, [(with_ports(), NONE)]),
+    # It was accepted as a port that only OpenFlow describes.
+    "a tunnel port without a type": (SHARED, [(with_ports(gnv0("system")), NONE)]),
+    # It was not noticed once a round had changed nothing.
+    **{
+        f"a tunnel that leads elsewhere after {rounds} rounds": (
+            SHARED,
+            [*[(with_ports(gnv0()), NONE)] * rounds, (with_ports(gnv0(out_key="7")), NONE)],
+        )
+        for rounds in (1, 3)
+    },
+    "a policy that vanished, with the key or with the daemon": (
+        behind_tunnels(ENCRYPTED),
+        [(with_ports(*KEYED, datapath="system"), state) for state in (NONE, BOTH, FIRST, BOTH)],
+    ),
+    # It was planned if a policy existed, although none of these packets reach the kernel's IPsec.
+    "a userspace datapath": (behind_tunnels(ENCRYPTED), [(with_ports(*KEYED, datapath="netdev"), BOTH)]),
+}
 
 
-def _encrypted(datapath_type: str = "system") -> tuple[FakeSwitch, Engine, Balancer]:
-    options = {"local_ip": "192.168.77.1", "key": "flow", "psk": "(hidden)"}
-    ports = (
-        PortState(ENCRYPTED.port_to(remote), 3 + n, "geneve", options={**options, "remote_ip": str(remote)})
-        for n, remote in enumerate(REMOTES)
-    )
-    bridge = replace(fake_bridge("ovsbr1", ["p0", "p1"]), datapath_type=datapath_type)
-    switch = FakeSwitch(replace(bridge, ports=tuple(sorted((*bridge.ports, *ports), key=lambda port: port.name))))
+def test_bug_backends_that_no_packet_can_reach_or_only_unencrypted_got_clients(*, update_golden: bool) -> None:
+    shown = {}
+    for title, (balancer, rounds) in PROBLEMS.items():
+        switch, lines = FakeSwitch(rounds[0][0]), list[str]()
+        engine = Engine(switch)
+        for bridge, switch.ipsec in rounds:
+            switch.set_ports(bridge)
+            done = engine.round(DesiredState(balancer), now_s=0.0)
+            changed = "flows changed" if done.difference.flow_mods else "nothing changed"
+            lines.append("\n  ".join([f"{changed}:", *(each.text for each in done.problems)]))
+        shown[title] = "\n".join(lines)
+    assert_recorded("cli/problems.txt", shown, update=update_golden)
+
+
+def _encrypted(datapath: str = "system") -> tuple[FakeSwitch, Engine, Balancer]:
+    switch = FakeSwitch(with_ports(*KEYED, datapath=datapath))
     return switch, Engine(switch), behind_tunnels(ENCRYPTED)
 
 
-UNENCRYPTED = "packets to 192.168.77.1{} would leave unencrypted: the config wants IPsec, and {}; see `xenoovs doctor`"
-NO_POLICY, BYPASS = "no policy covers them", "a userspace datapath bypasses it"
-
-
-def unencrypted(why: str, *numbers: int) -> list[str]:
-    return [f"{UNENCRYPTED.format(number, why)}; no clients for web/b{number}" for number in numbers]
-
-
-@pytest.mark.parametrize(
-    ("datapath", "rounds"),
-    [
-        ("system", [(IpsecState(), (1, 2)), (BOTH, ()), (FIRST, (2,)), (BOTH, ())]),
-        # It was planned if a policy existed, although none of these packets reach the kernel's IPsec.
-        ("netdev", [(BOTH, (1, 2))]),
-    ],
-    ids=["a policy that vanished, with the key or with the daemon", "a userspace datapath"],
-)
-def test_bug_backends_behind_a_tunnel_that_does_not_encrypt_got_clients(
-    datapath: str, rounds: list[tuple[IpsecState, tuple[int, ...]]]
-) -> None:
-    switch, engine, balancer = _encrypted(datapath)
-    for switch.ipsec, numbers in rounds:
-        done = engine.round(DesiredState(balancer), now_s=0.0)
-        why = NO_POLICY if datapath == "system" else BYPASS
-        assert [problem.text for problem in done.problems] == unencrypted(why, *numbers)
-    if datapath == "netdev":
-        with pytest.raises(WouldBeUnencrypted, match="Use a bridge with datapath_type system, or remove `ipsec`"):
-            engine.plan(balancer, PlanOptions())
+def test_plan_refuses_tunnels_with_ipsec_in_userspace() -> None:
+    switch, engine, balancer = _encrypted("netdev")
+    switch.ipsec = BOTH
+    with pytest.raises(WouldBeUnencrypted, match="Use a bridge with datapath_type system, or remove `ipsec`"):
+        engine.plan(balancer, PlanOptions())
 
 
 @pytest.mark.parametrize("is_installed", [False, True])
@@ -418,7 +401,7 @@ def test_bug_what_cannot_be_checked_was_reported_never_or_always(monkeypatch: py
     switch, engine, balancer = _encrypted()
     switch.ipsec, expected = Unknown("no ip here"), ("policies of IPsec cannot be read", "no ip here")
     if what.startswith("ports"):
-        engine, balancer = Engine(FakeSwitch(_tunnel_bridge(UNKNOWN_TYPE))), behind_tunnels()
+        engine, balancer = Engine(FakeSwitch(with_ports(PortState("gnv0", 3, UNKNOWN_TYPE)))), SHARED
         expected = ("tunnel ports cannot be checked without the database", "gnv0")
     reports = report.Report()
     for ejected in ({}, {}, {"web": frozenset({"b1"})}):
