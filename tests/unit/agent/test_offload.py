@@ -97,7 +97,6 @@ def line(ufid: str, packets: int, size: int) -> str:
 
 A, B = "00000000-0000-0000-0000-00000000000a", "00000000-0000-0000-0000-00000000000b"
 
-
 NO_UFID = "in_port(p0),eth_type(0x0800), packets:4, bytes:40, used:never, actions:p1"
 
 

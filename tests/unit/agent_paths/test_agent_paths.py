@@ -333,7 +333,6 @@ def test_only_packets_of_the_tunnel_teach_the_next_hop() -> None:
 
 _QUOTE = quote_of(probe_head(ADDRESSES, 50_001, ttl=2) + payload(Token(0, 0, 0)), "10.0.0.1")
 
-
 CHANGED = st.builds(
     lambda frame, at, value, size: (frame[:at] + bytes([value]) + frame[at + 1 :])[:size],
     st.sampled_from([answer_to(PROBE), _QUOTE]),

@@ -16,7 +16,6 @@ HV1 = {
     "ovn-bridge-mappings": "physnet1:br-ex, physnet2:br-ex,physnet3:br-tenant,broken",
 }
 
-
 SEVERAL = {
     **HV1,
     "ovn-remote-hv1": "tcp:192.0.2.8:6642",
@@ -39,7 +38,6 @@ MARKS: dict[str, tuple[BridgeMarks, dict[str, str]]] = {
     "a patch port to OVN": (BridgeMarks("br-ex", localnet=("patch-ln-to-br-int",)), {}),
     "a bridge beside OVN": (BridgeMarks("ovsbr1"), HV1),
 }
-
 
 LFLOW_LIST = """\
 Datapath: "sw0" (451be7a8-e743-4b6e-a550-dc12bbf43520)  Pipeline: ingress

@@ -48,7 +48,6 @@ def test_a_recorded_line_is_rendered_as_it_was(path: Path) -> None:
 
 GOOD = "in_port(p0),eth_type(0x0800),ipv4(src=1.2.3.7/0.0.0.3), packets:1, bytes:98, used:0.1s, actions:p1"
 
-
 IPV6 = "in_port(p0),eth_type(0x86dd),ipv6(src={}), packets:0, bytes:0, used:never, actions:drop"
 
 
@@ -155,7 +154,6 @@ def test_lines_keep_their_numbers() -> None:
 
 _COUNTED = "in_port(p0),eth_type(0x0800),ipv4(frag=no), packets:1, bytes:60, used:0.1s"
 REFUSED = f"{_COUNTED}, dp:ovs, actions:p1, dp-offload-info:match unsupported: ct_state=+new"
-
 
 TAGGED = "in_port(p0),eth_type(0x8100),vlan(vid=5,pcp=0),encap(eth_type(0x0800)), actions:p1"
 TWO_TAGS = "1 megaflow of frames with two tags (IEEE 802.1ad), which are not supported"

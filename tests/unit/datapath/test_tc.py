@@ -153,7 +153,6 @@ _ENCAP: dict[str, object] = {
     "ttl": 64,
 }
 
-
 # Written after tc/f_flower.c, tc/m_pedit.c and tc/m_mirred.c of iproute2 6.1, with the numbers of a recorded filter.
 _COUNTED = {"bytes": 294, "packets": 3, "hw_bytes": 294, "hw_packets": 3}
 _PEDIT: dict[str, object] = {"order": 1, "kind": "pedit", "stats": {"bytes": 280, "packets": 4}}

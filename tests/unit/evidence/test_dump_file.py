@@ -118,7 +118,6 @@ BARE = f"{KEYS}, packets:3, bytes:294, used:0.3s, actions:3"
 SLOW = f"{KEYS}, packets:3, bytes:294, used:0.3s, actions:userspace(pid=1,slow_path(action))"
 WITH_M = f"ufid:11111111-0000-4000-8000-000000000001, {KEYS}, packets:3, bytes:294, used:0.3s, dp:tc, actions:p1"
 
-
 OTHER_OUTPUT = (
     "2019-09-23T03:15:37Z|00001|dpif_netlink|INFO|The kernel module does not support meters.\n"
     f"{BARE}\n# a comment\n{BARE}\n[root@node ~]# ovs-vsctl show\n    Bridge br-int\n        fail_mode: secure\n"

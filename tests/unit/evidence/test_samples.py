@@ -18,7 +18,6 @@ from xenoovs.evidence.samples import (
 HW = SampledMegaflow("p0", "tc", 1000, 100_000, 1000, is_active=True, is_held=True)
 SW = SampledMegaflow("p0", "ovs", 50, 5_000, 0, is_active=True)
 
-
 HELD: dict[MegaflowId, SampledMegaflow] = {("hw", ("p1",)): HW}
 
 

@@ -107,7 +107,6 @@ PUSHED = (
     "dst=6081,csum=0x0),geneve(vni=0x1389)),out_port(br-ul)),p1"
 )
 
-
 TO_SERVER = PUSHED.format("192.168.77.11")
 WITH_LOCAL = SENT.format("src=192.168.77.1,dst=192.168.77.11")
 

@@ -26,7 +26,6 @@ HERE = Path(__file__).parent / "traces"
 V4 = ("198.51.100.7", "192.0.2.10")
 V6 = ("2001:db8::7", "2001:db8::10")
 
-
 PACKETS = (
     *((V4, protocol, 8, 1) for protocol in (1, 17, 132)),
     # Bug: ICMP of version 6 was written with the fields of ICMP, as were other protocols.

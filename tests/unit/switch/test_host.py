@@ -76,7 +76,6 @@ LOOPBACK = """\
 "local":"10.3.10.45","prefixlen":32,"scope":"global","label":"lo"},{"family":"inet6","local":"::1",
 "prefixlen":128}]}]"""
 
-
 # What every link has.
 INCOMPLETE = tuple(
     LINKS.replace(missing, "")
@@ -90,7 +89,6 @@ STEERING = (
 )
 NO_VALUE = '{"param":{"pci/0000:03:00.0":[{"name":"flow_steering_mode","type":"driver-specific","values":[]}]}}'
 
-
 PORTS = (
     '{"port":{"pci/0000:03:00.0/262143":{"type":"eth","netdev":"p0","flavour":"physical","port":0,"splittable":false},'
     '"pci/0000:03:00.0/229408":{"type":"eth","netdev":"en3f0pf0sf0","flavour":"pcisf","controller":0,"pfnum":0,"sfnum":0,'
@@ -99,7 +97,6 @@ PORTS = (
     '"external":true,"splittable":false,"function":{"hw_addr":"a0:88:c2:f2:30:3c"}}}}'
 )
 """Ports of a BlueField: an uplink, a scalable function, the host."""
-
 
 TEXT = """Features for p0:
 rx-checksumming: off [fixed]
@@ -111,7 +108,6 @@ l2-fwd-offload: off [fixed]
 esp-hw-offload: off [fixed]
 """
 
-
 ALIVE = "b91ad343cc4f394eaf4a80bd325adc34"
 
 
@@ -120,7 +116,6 @@ def _rule(handle: int, cookie: str | None) -> TcFilter:
 
 
 STALE, FOREIGN = _rule(2, "00" * 16), _rule(3, None)
-
 
 # In the form that ip/ipstats.c of iproute2 6.1 prints; lo has no such statistics.
 CPU_HIT = (
@@ -185,7 +180,6 @@ NOT_SUPPORTED = Unknown("ovs-vswitchd: retrieving offload statistics (Operation 
 NOTHING = Unknown("it writes no log that can be read")
 WHOLE = OffloadHistory(is_complete=True)
 
-
 OFFLOAD: dict[str, tuple[str, Fact[str], Fact[OffloadHistory]]] = {
     "the kernel counts": (COUNTED, NOT_SUPPORTED, NOTHING),
     "userspace counts": (LIMITED, STATISTICS, NOTHING),
@@ -220,7 +214,6 @@ def test_what_is_concluded(*, update_golden: bool) -> None:
 
 _ADDED = "2026-11-21T07:03:40.922Z|00042|bridge|INFO|bridge ovsbr1: added interface p0 on port 1\n"
 _ENABLED = "2026-11-21T07:03:41.922Z|00045|netdev_offload|INFO|netdev: Flow API Enabled\n"
-
 
 mode_of, steering_of = partial(parse_mode, pci=PCI), partial(parse_parameter, pci=PCI, name="flow_steering_mode")
 hw_tc = partial(parse_feature, name="hw-tc-offload")
@@ -343,7 +336,6 @@ def test_other_text_is_refused(read: Callable[[str], object], text: str) -> None
 
 RELEASE = "6.1.0-49-arm64"
 NAMES = ("cls_flower", "act_mirred")
-
 
 BUILTIN, DEP = f"lib/modules/{RELEASE}/modules.builtin", f"lib/modules/{RELEASE}/modules.dep"
 MIRRED, IS_BUILT = "kernel/net/sched/act_mirred.ko\n", "CONFIG_NET_ACT_MIRRED=y\n# CONFIG_NET_CLS_FLOWER is not set\n"

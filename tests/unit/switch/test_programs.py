@@ -64,7 +64,6 @@ def test_the_thread_that_has_a_megaflow_is_found(
 
 FILTER = {"protocol": "ip", "pref": 2, "options": {"handle": 1, "in_hw": True, "actions": [{"cookie": COOKIE}]}}
 
-
 FILTERS = json.dumps([FILTER])
 BOND = json.dumps([{"kind": "ingress", "dev": name, "ingress_block": 22} for name in ("bond0", "p0", "p1")])
 OF_P0, OF_P1 = (f"_j__s_filter_show_dev_{name}_ingress" for name in ("p0", "p1"))

@@ -265,7 +265,6 @@ PROBE_PORTS: dict[str, DoctorCase] = {
     "without a number": _probe_port(ofport=None, error="busy"),
 }
 
-
 SHARED, EACH = (
     WantedPort(name, "geneve", (("local_ip", "192.168.77.1"), ("remote_ip", remote), ("key", "5001")))
     for name, remote in (("tun0", "flow"), ("tun0-c0a84d0b", "192.168.77.11"))
