@@ -33,11 +33,12 @@ _LAUNCHER = (
     "cfg.CONF(json.loads(sys.argv[1])); AppManager.run_apps(sys.argv[2:])"
 )
 PAGE = Path(__file__).parents[2] / "docs/how-to/ryu.md"
+Pair = tuple[DummyBridge, DummyBridge]
 _OURS, _OTHER = "xenoovs.ryu_app", "tests.ovs.other_ryu_app"
 
 
 @pytest.fixture(scope="module")
-def several(dummy_ovs: DummyOvs) -> Iterator[tuple[DummyBridge, DummyBridge]]:
+def several(dummy_ovs: DummyOvs) -> Iterator[Pair]:
     """Our bridge and one of the other application."""
     with (
         dummy_ovs.bridge(ports=("p0", "p1", "p2")) as ours,
@@ -100,7 +101,7 @@ class Launcher:
 
 @contextmanager
 def launched(
-    bridges: tuple[DummyBridge, DummyBridge],
+    bridges: Pair,
     directory: Path,
     apps: tuple[str, ...] = (_OURS, _OTHER),
     *,
@@ -144,7 +145,7 @@ def has_flows(bridge: DummyBridge) -> bool:
     ("apps", "is_tls"), [((_OURS, _OTHER), False), ((_OTHER, _OURS), True)], ids=["ours first, tcp", "ours last, tls"]
 )
 def test_bug_another_application_got_no_events_and_its_bridge_was_refused(
-    several: tuple[DummyBridge, DummyBridge], tmp_path: Path, *, apps: tuple[str, ...], is_tls: bool
+    several: Pair, tmp_path: Path, *, apps: tuple[str, ...], is_tls: bool
 ) -> None:
     """Bridges of both kinds connect at once, and again."""
     ours, theirs = several
@@ -181,9 +182,7 @@ def is_times(launcher: Launcher, word: str, number: int, times: int) -> bool:
     return launcher.about(word).count([number]) == times
 
 
-def test_others_observe_ours_and_ask_it_beside_200_changes(
-    several: tuple[DummyBridge, DummyBridge], tmp_path: Path
-) -> None:
+def test_others_observe_ours_and_ask_it_beside_200_changes(several: Pair, tmp_path: Path) -> None:
     """Also by the control API, where the framework has none."""
     (ours, theirs), token = several, tmp_path / "token"
     token.write_text("0123456789abcdef")
@@ -233,7 +232,7 @@ def test_others_observe_ours_and_ask_it_beside_200_changes(
 
 @pytest.mark.parametrize("is_ended", [True, False], ids=["our end", "an exception"])
 def test_bug_an_exception_of_ours_looked_as_if_the_switch_had_closed_the_connection(
-    several: tuple[DummyBridge, DummyBridge], tmp_path: Path, *, is_ended: bool
+    several: Pair, tmp_path: Path, *, is_ended: bool
 ) -> None:
     """It is logged as what it is, and ends its own connection alone; so do malformed switches."""
     _, theirs = several
@@ -271,9 +270,7 @@ def ask(where: str, method: str, path: str, token: str = "", body: object = None
     return answer.status, json.loads(answer.read())
 
 
-def test_the_application_of_the_page_prints_when_a_backend_dies(
-    several: tuple[DummyBridge, DummyBridge], tmp_path: Path
-) -> None:
+def test_the_application_of_the_page_prints_when_a_backend_dies(several: Pair, tmp_path: Path) -> None:
     ours, _ = several
     (code,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert len(code.splitlines()) <= 20
