@@ -54,6 +54,12 @@ def decided(flows: Iterable[Flow], balancer: Balancer) -> dict[int, ServiceDecis
     return dict(read(observed(flows), balancer)[0].services)
 
 
+def only(decision: Decision) -> ServiceDecision:
+    """Return the decision for the only service."""
+    ((_, found),) = decision.services
+    return found
+
+
 def moves_of(seen: Iterable[ObservedFlow]) -> tuple[tuple[int, BlockMove], ...]:
     """Return the moving blocks on a switch, each with its service id. No config is needed."""
     empty = Balancer(Uplinks("", (), "", OtherTraffic.LEAVE), ())

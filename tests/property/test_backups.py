@@ -9,15 +9,16 @@ from ipaddress import IPv4Address
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.compiled import only
 from tests.driven_agent import DrivenAgent
 from tests.strategies import claims, services, share, uplinks
 from tests.unit import balancer as small
 from xenoovs.agent.health import checks_of
 from xenoovs.decision.decide import decide, parts_served, undisturbed
-from xenoovs.decision.decision import Decision, DesiredState, ServiceDecision, moved
+from xenoovs.decision.decision import Decision, DesiredState, moved
 from xenoovs.decision.ejection import KnownShares
 from xenoovs.model.address import Mac
-from xenoovs.model.balancer import AllDown, Balancer, Health, ProbeKind, Service, service_ids
+from xenoovs.model.balancer import AllDown, Balancer, Health, ProbeKind, Service
 from xenoovs.model.next_hop import Direct
 
 Ejected = dict[str, frozenset[str]]
@@ -55,11 +56,6 @@ def histories(draw: st.DrawFn) -> History:
     return balancer, [{service.name: each} for each in draw(st.lists(names | all_real, min_size=1, max_size=5))]
 
 
-def found_in(balancer: Balancer, decision: Decision) -> tuple[Service, ServiceDecision]:
-    (service,) = balancer.services
-    return service, dict(decision.services)[service_ids([service.claim])[service.claim]]
-
-
 def weighted(service: Service, ejected: Ejected, *, backups: bool) -> set[str]:
     """The backends with a weight that are not ejected."""
     return {b.name for b in service.backends if b.weight and b.is_backup is backups} - ejected[service.name]
@@ -75,8 +71,8 @@ def run(balancer: Balancer, history: list[Ejected]) -> Decision:
 @given(histories())
 def test_backups_have_all_clients_while_no_other_backend_serves_and_give_them_back(case: History) -> None:
     balancer, history = case
-    decision = run(balancer, history)
-    service, found = found_in(balancer, decision)
+    decision, (service,) = run(balancer, history), balancer.services
+    found = only(decision)
     serving, backups = (weighted(service, history[-1], backups=which) for which in (False, True))
     assert found.active.owners == (serving or backups)
     assert sum(found.active.shares().values()) == bool(serving or backups)
@@ -87,8 +83,9 @@ def test_backups_have_all_clients_while_no_other_backend_serves_and_give_them_ba
     # They serve too while every other backend has weight 0.
     drained = (b if b.is_backup else replace(b, weight=Fraction(0)) for b in service.backends)
     after = replace(balancer, services=(replace(service, backends=tuple(drained)),))
-    _, found = found_in(after, decide(decision, DesiredState(after)))
-    assert found.active.owners == weighted(service, {service.name: frozenset()}, backups=True)
+    assert only(decide(decision, DesiredState(after))).active.owners == weighted(
+        service, {service.name: frozenset()}, backups=True
+    )
 
 
 @given(histories())
@@ -97,8 +94,8 @@ def test_switches_with_any_past_agree_on_backups_that_share_by_weight(case: Hist
     balancer, history = case
     (service,) = balancer.services
     none_serves = {service.name: frozenset(b.name for b in service.backends if not b.is_backup)}
-    found = found_in(balancer, run(balancer, [*history, none_serves]))[1].active
-    assert found == found_in(balancer, run(balancer, [none_serves]))[1].active
+    found = only(run(balancer, [*history, none_serves])).active
+    assert found == only(run(balancer, [none_serves])).active
     assert service.backups is not None
     for backend, target in zip(service.backends, service.backups.target_shares, strict=True):
         assert abs(found.shares().get(backend.name, Fraction(0)) - target) <= target * service.tolerance
@@ -112,7 +109,7 @@ def test_a_backup_that_dies_moves_its_own_clients_alone(balancer: Balancer, data
     dead = data.draw(st.sampled_from(backups))
     before = run(balancer, [{service.name: none_serves}])
     after = decide(before, DesiredState(balancer, {service.name: none_serves | {dead}}))
-    was, now = (found_in(balancer, decision)[1] for decision in (before, after))
+    was, now = only(before), only(after)
     assert dead not in now.active.owners
     assert moved(was, now) == was.active.shares()[dead]
 
@@ -169,7 +166,7 @@ def test_while_a_backup_is_up_every_client_is_with_a_backend_that_is_up(service:
     backups = {b.name for b in service.backends if b.is_backup}
     for dead in data.draw(st.lists(st.frozensets(st.sampled_from(sorted(real | backups))), max_size=6)):
         decision = agent.probe(dead).decision
-        owners = found_in(balancer, decision)[1].active.owners
+        owners = only(decision).active.owners
         if not real - dead:
             assert owners == backups - dead or not backups - dead
         elif backups - dead:
@@ -186,6 +183,6 @@ def test_a_restart_of_the_agent_moves_no_client(service: Service, data: st.DataO
     balancer = small.balancer(service)
     dead = data.draw(st.frozensets(st.sampled_from([b.name for b in service.backends])))
     decision = Checked(balancer, decide(Decision(), DesiredState(balancer)), {}).probe(dead).decision
-    parts = parts_served(found_in(balancer, decision)[1])
+    parts = parts_served(only(decision))
     known = {("web", name): part for name, part in parts.items()}
     assert Checked(balancer, decision, known).probe(dead).decision == decision

@@ -8,10 +8,11 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.compiled import only
 from tests.property.agent_world import AgentWorld, Rules
 from tests.unit import balancer as small
 from xenoovs.decision.decide import decide, undisturbed
-from xenoovs.decision.decision import Decision, DesiredState, ServiceDecision, moved
+from xenoovs.decision.decision import Decision, DesiredState, moved
 from xenoovs.model.balancer import AllDown, Churn, Service
 
 
@@ -46,13 +47,8 @@ def desired(service: Service, dead: frozenset[str]) -> DesiredState:
     return DesiredState(small.balancer(service), {service.name: dead})
 
 
-def found_in(decision: Decision) -> ServiceDecision:
-    ((_, found),) = decision.services
-    return found
-
-
 def moved_between(before: Decision, after: Decision) -> Fraction:
-    return moved(found_in(before), found_in(after))
+    return moved(only(before), only(after))
 
 
 def begun(case: Case) -> tuple[Decision, Decision]:
@@ -86,7 +82,7 @@ def test_a_drained_backend_that_answers_again_gets_no_clients_until_the_reset(ca
     answers = decide(drained, desired(service, case.dead - {case.drained}))
     assert moved_between(drained, answers) == 0
     others = decide(drained, desired(service, frozenset()))
-    assert case.drained not in found_in(others).active.owners
+    assert case.drained not in only(others).active.owners
     assert decide(others, desired(case.service, frozenset())) == well
 
 
@@ -112,7 +108,7 @@ def test_what_remains_after_another_change_meets_the_weights(case: Case, weight:
 
 
 def assert_weights_met(service: Service, decision: Decision) -> None:
-    shares, total = found_in(decision).active.shares(), sum(service.weights)
+    shares, total = only(decision).active.shares(), sum(service.weights)
     for backend in service.backends:
         target = backend.weight / total
         assert abs(shares.get(backend.name, Fraction(0)) - target) <= service.tolerance * target

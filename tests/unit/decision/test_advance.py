@@ -30,13 +30,12 @@ def go(
     *,
     now_s: float = 0.0,
     ports: Collection[str] = PORTS,
-    settle_s: float | None = SETTLE_S,
     revalidated: Collection[ServiceMove] | None = None,
     ejected: Mapping[str, frozenset[str]] | None = None,
 ) -> State:
     desired = DesiredState(balancer, ejected or {})
     decision = decide(before[0], desired)
-    return decision, advance(before, decision, desired, Progress(now_s, ports, (), settle_s, revalidated))
+    return decision, advance(before, decision, desired, Progress(now_s, ports, (), SETTLE_S, revalidated))
 
 
 def moves(state: State) -> list[BlockMove]:
@@ -129,10 +128,6 @@ def test_clients_that_came_back_before_they_had_settled_settle_in_the_next_drain
     again = go(back, pinning(1, 0, 0), now_s=1.0)
     assert ways(again) == [("b1", "b0")]
     assert opens(go(again, pinning(1, 0, 0), now_s=now_s)) == [gets_new]
-
-
-def test_a_drain_that_is_not_to_go_on_stays_where_it_is(drained: State) -> None:
-    assert go(drained, pinning(1, 0, 0), settle_s=None, now_s=30.0) == drained
 
 
 def test_udp_has_nothing_to_settle() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.compiled import only
 from tests.tunnels import tunnelled
 from tests.unit import balancer as small
 from tests.unit.balancer import balancer, claim, service
@@ -36,8 +37,7 @@ from xenoovs.partition.block import Block
 
 
 def decided(made: Service) -> ServiceDecision:
-    ((_, found),) = decide(Decision(), DesiredState(balancer(made))).services
-    return found
+    return only(decide(Decision(), DesiredState(balancer(made))))
 
 
 @pytest.mark.parametrize("key", [BlockKey(width=1), BlockKey(positions=(5,)), BlockKey(positions=(5, 6), width=1)])
@@ -83,8 +83,7 @@ def after(
 ) -> ServiceDecision:
     """What two equal backends have once these are ejected, or that far in their slow start."""
     whole = decide(Decision(), DesiredState(EQUAL))
-    ((_, found),) = decide(whole, DesiredState(EQUAL, {"s": ejected}, ramps or {})).services
-    return found
+    return only(decide(whole, DesiredState(EQUAL, {"s": ejected}, ramps or {})))
 
 
 @pytest.mark.parametrize("part", [EIGHTH, HALF, Fraction(7, 8)])
@@ -123,16 +122,14 @@ def test_a_decision_keeps_its_version() -> None:
 def test_the_largest_new_backend_takes_over_from_the_largest_that_is_gone() -> None:
     made = service(claim(), 1, 3, 4)
     before = decide(Decision(), DesiredState(balancer(made)))
-    ((_, old),) = before.services
     small, large, stays = made.backends
     others = tuple(
         replace(each, name=f"new-{each.name}", next_hop=Direct(Mac(0x0A0000000100 + number), "p1"))
         for number, each in enumerate((small, large))
     )
     after = decide(before, DesiredState(balancer(replace(made, backends=(*others, stays)))))
-    ((_, new),) = after.services
     renamed = {"b0": "new-b0", "b1": "new-b1", "b2": "b2"}
-    assert new.active == old.active.renamed(renamed)
+    assert only(after).active == only(before).active.renamed(renamed)
 
 
 def test_the_blocks_of_a_path_that_is_gone_are_spread_over_all_others() -> None:
@@ -141,8 +138,7 @@ def test_the_blocks_of_a_path_that_is_gone_are_spread_over_all_others() -> None:
     before = decide(Decision(), DesiredState(made))
     gone, *others = (backend.name for backend in remote.backends)
     after = decide(before, DesiredState(made, ejected={remote.name: frozenset({gone})}))
-    ((_, found),) = after.services
-    shares = found.active.shares()
+    shares = only(after).active.shares()
     assert shares.keys() == set(others)
     assert max(shares.values()) - min(shares.values()) <= Fraction(1, 1 << remote.key.max_width)
 
@@ -173,7 +169,7 @@ def followed(after: Balancer, *, before: Balancer = BEFORE) -> Mapping[Block, st
         {SERVICE_ID: [BlockMove(ODD, "b0", 1.0, Phase.OPEN), BlockMove(EVEN, "b1", 1.0, Phase.OPEN)]}
     )
     found, transition = follow(decision, moving, before=before, after=after)
-    ((_, service),) = found.services
+    service = only(found)
     assert found.version == 7
     assert service.home == service.active
     owners = dict(service.active.rows)
@@ -233,7 +229,7 @@ def test_an_idle_backend_keeps_no_home_where_the_others_cannot_take_its_clients(
     home = Blocks.of([(Block(0, 1), "b0"), (Block(1, 2), "b0"), (Block(3, 3), "b0"), (rest, "b1"), (last, "b2")])
     (service_id,) = service_ids([made.claim]).values()
     before = ServiceDecision(made.key, home, Blocks.of([(last, "b1")]).over(home))
-    ((_, found),) = decide(Decision.of({service_id: before}), DesiredState(balancer(made))).services
+    found = only(decide(Decision.of({service_id: before}), DesiredState(balancer(made))))
     for name, target in (("b0", Fraction(3, 4)), ("b1", Fraction(1, 4))):
         assert abs(found.active.shares()[name] - target) <= target * made.tolerance
 
