@@ -22,9 +22,9 @@ _VIPS: dict[Family, tuple[IPAddress, ...]] = {Family.IPV4: VIPS4, Family.IPV6: V
 _PORTS = (53, 80, 443, 8000, 8003, 22, 5000)
 
 
-def random_claims(random: Random, *, count: int) -> list[Claim]:
+def random_claims(random: Random) -> list[Claim]:
     """Claims of which no two are for the same packet."""
-    claims: list[Claim] = []
+    claims, count = list[Claim](), random.randrange(1, 7)
     while len(claims) < count:
         family = random.choice((Family.IPV4, Family.IPV4, Family.IPV6))
         vip = random.choice(_VIPS[family])
@@ -42,7 +42,7 @@ def random_claims(random: Random, *, count: int) -> list[Claim]:
 def random_program(random: Random) -> list[Flow]:
     """Several services of different widths, bit lists, families and claims, with flows of others beside them."""
     services = []
-    for number, claim in enumerate(random_claims(random, count=random.randrange(1, 7))):
+    for number, claim in enumerate(random_claims(random)):
         (family,) = claim.families
         by_port = claim.protocol is not None and claim.protocol.has_ports and random.random() < 0.5
         field = KeyField.SOURCE_PORT if by_port else KeyField.SOURCE_ADDRESS
