@@ -87,7 +87,7 @@ def dpu(dummy_ovs: DummyOvs, case: str) -> Iterator[DummyBridge]:
 @pytest.fixture
 def store(tmp_path: Path, xenoovs: CommandLine) -> Iterator[FleetServers]:
     """A fleet of two DPUs that have SMALL_CONFIG."""
-    with running_fleet(tmp_path, xenoovs, text=SMALL_CONFIG) as made:
+    with running_fleet(tmp_path, xenoovs) as made:
         yield made
 
 

@@ -6,13 +6,13 @@ import json
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.command_line import XENOOVS, CommandLine, CommandResult, start
+from tests.command_line import SMALL_CONFIG, XENOOVS, CommandLine, CommandResult, start
 from tests.ovs.dummy import DummyBridge, running_dummy_ovs
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.store.rows import StoreDatabase
@@ -171,11 +171,11 @@ def running_fleet(
     netns: str | None = None,
     servers: Sequence[RaftServer] = (),
     switch_after: str = "0s",
-    text: str = "",
+    text: str = SMALL_CONFIG,
 ) -> Iterator[FleetServers]:
     """A fleet with a controller and agents that run.
 
-    servers: of its cluster. switch_after: as of `fleet serve`. text: the config that all have; empty: none yet.
+    servers: of its cluster. switch_after: as of `fleet serve`. text: the config that all have.
     """
     with ExitStack() as stack:
         store = FleetServers(directory / "store", xenoovs)
@@ -195,14 +195,13 @@ def running_fleet(
             assert store.fleet("add-dpu", dpu.name).status == 0
             dpu.start()
         store.wait_active()
-        if text:
-            config = directory / "services.yaml"
-            config.write_text(text)
-            # A machine with much to do may start the controller late, and the agents later: they are waited for below.
-            first = ("apply", config, "--now", "--yes", "--timeout", "1s")
-            eventually(lambda: store.fleet(*first).status in (0, 2), "the first config")
-            wait_for_agents(store)
-            eventually(store.is_well, "the first config")
+        config = directory / "services.yaml"
+        config.write_text(text)
+        # A machine with much to do may start the controller late, and the agents later: they are waited for below.
+        first = ("apply", config, "--now", "--yes", "--timeout", "1s")
+        eventually(lambda: store.fleet(*first).status in (0, 2), "the first config")
+        eventually(lambda: all(dpu.answers() for dpu in store.dpus), "the sockets of the agents")
+        eventually(store.is_well, "the first config")
         yield store
 
 
@@ -225,19 +224,3 @@ def flow_changes(dpu: FleetDpu, file: Path) -> Iterator[Path]:
     finally:
         process.terminate()
         process.wait()
-
-
-def apply_until(store: FleetServers, config: Path, is_so: Callable[[CommandResult], bool]) -> CommandResult:
-    """Apply a config that some DPU cannot have, again and again until the output is so; return the last one."""
-    said = list[CommandResult]()
-
-    def apply() -> bool:
-        said.append(store.fleet("apply", config, "--now", "--yes", "--timeout", "1s"))
-        return is_so(said[-1])
-
-    eventually(apply, "the output of `fleet apply`")
-    return said[-1]
-
-
-def wait_for_agents(store: FleetServers) -> None:
-    eventually(lambda: all(dpu.answers() for dpu in store.dpus), "the sockets of the agents")

@@ -153,34 +153,23 @@ def test_logs_are_followed_over_a_restart(bridge: DummyBridge, config: Path) -> 
     assert finish(follower).status == 130
 
 
-def test_notifications_of_systemd(bridge: DummyBridge, config: Path, tmp_path: Path) -> None:
-    """It waits for the end of a reload, whatever came of it."""
-    config.write_text(SMALL_CONFIG.replace("p1", "p7"))
+def test_notifications_of_a_reload_and_of_the_end(bridge: DummyBridge, config: Path, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(f"\0{tmp_path}")
         systemd.settimeout(PATIENCE_S)
 
-        def hear(beginning: str) -> list[str]:
-            """What comes, to a message that begins so."""
-            heard = [systemd.recv(4096).decode()]
-            while not heard[-1].startswith(beginning):
-                heard.append(systemd.recv(4096).decode())
+        def hear(beginning: str) -> str:
+            """The next message that begins so."""
+            while not (heard := systemd.recv(4096).decode()).startswith(beginning):
+                pass
             return heard
 
         with agent(bridge, config, NOTIFY_SOCKET=f"@{tmp_path}") as process:
-            assert "READY=1" not in hear("STATUS=port p7 is on no bridge")
-            config.write_text(SMALL_CONFIG)
             hear("READY=1")
-            assert len(bridge.dump_flows()) == 8
-            hear("STATUS=bridge ovsbr1 is as config ")
-            for text, flows in ((SMALL_CONFIG.replace("weight: 70", "weight: 50"), 7), ("garbage", 7)):
-                config.write_text(text)
-                process.send_signal(signal.SIGHUP)
-                reloading = hear("RELOADING=1\nMONOTONIC_USEC=")[-1]
-                assert int(reloading.partition("MONOTONIC_USEC=")[2]) <= time.monotonic_ns() // 1000
-                hear("READY=1")
-                assert len(bridge.dump_flows()) == flows
-            hear("WATCHDOG=1")
+            process.send_signal(signal.SIGHUP)
+            begun = hear("RELOADING=1\nMONOTONIC_USEC=").partition("MONOTONIC_USEC=")[2]
+            assert int(begun) <= time.monotonic_ns() // 1000
+            hear("READY=1")
             hear("WATCHDOG=1")
             assert end(process).status == 0
             hear("STOPPING=1")

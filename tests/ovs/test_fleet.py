@@ -19,7 +19,7 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG, CommandLine, start
 from tests.ovs.dummy import DummyBridge, start_dummy_as_system
-from tests.ovs.fleets import LOCAL, FleetDpu, FleetServers, apply_until, flow_changes
+from tests.ovs.fleets import LOCAL, FleetDpu, FleetServers, flow_changes
 from tests.patience import eventually
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_database, stop_private_ovs
 from xenoovs.store.rows import StoreDatabase
@@ -347,7 +347,8 @@ def test_a_dpu_with_ipsec_serves_once_it_has_key_and_policy_and_the_key_stays_th
         eventually(store.is_well, "a config without the tunnel")
         before = encrypting.blocks()
         (file := store.directory.parent / "services.yaml").write_text(TUNNELED)
-        apply_until(store, file, lambda said: "dpu9: " in said.err and "gnv0-c0a84d0b" in said.err)
+        given = ("apply", file, "--now", "--yes", "--timeout", "1s")
+        eventually(lambda: re.search("dpu9: .*gnv0-c0a84d0b", store.fleet(*given).err) is not None, "what dpu9 lacks")
 
         # As docs/how-to/fleet-set-up.md says: the file of the DPU and the services in one, for `doctor` there.
         whole = tmp_path / "whole.yaml"

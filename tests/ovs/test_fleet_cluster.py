@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trustme
 
-from tests.command_line import SMALL_CONFIG, CommandLine, CommandResult, start
+from tests.command_line import CommandLine, CommandResult, start
 from tests.ovs.certificates import certificates
 from tests.ovs.fleets import flow_changes, running_fleet
 from tests.ovs.stores import first_view, loopback, service
@@ -80,7 +80,7 @@ def test_a_fleet_is_restored_into_a_cluster_with_tls_and_followed_through_two_ti
     tmp_path: Path, xenoovs: CommandLine
 ) -> None:
     authority, file = trustme.CA(), tmp_path / "fleet.json"
-    with running_fleet(tmp_path, xenoovs, dpus=1, text=SMALL_CONFIG) as store:
+    with running_fleet(tmp_path, xenoovs, dpus=1) as store:
         (dpu,) = store.dpus
         assert store.fleet("weight", "dns", "fips2", "50").status == 0
         assert store.fleet("export", file).status == 0

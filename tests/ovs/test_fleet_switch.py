@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, CommandLine, finish, running, start
+from tests.command_line import CommandLine, finish, running, start
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.fleets import FleetServers, running_fleet
 from tests.patience import eventually
@@ -48,7 +48,7 @@ def test_open_vswitch_drops_what_was_prepared_when_its_process_is_killed_or_it_i
 @pytest.fixture
 def store(tmp_path: Path, xenoovs: CommandLine) -> Iterator[FleetServers]:
     """A fleet of two DPUs."""
-    with running_fleet(tmp_path, xenoovs, switch_after="5s", text=SMALL_CONFIG) as made:
+    with running_fleet(tmp_path, xenoovs, switch_after="5s") as made:
         yield made
 
 

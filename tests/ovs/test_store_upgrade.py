@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, CommandLine
+from tests.command_line import CommandLine
 from tests.ovs.fleets import running_fleet
 from tests.ovs.releases import running_programs_of, version_of
 from tests.ovs.stores import (
@@ -262,7 +262,7 @@ def test_an_older_version_works_with_a_newer_schema_and_names_a_value_that_it_do
     config = tmp_path / "services.yaml"
     with ExitStack() as stack:
         with written_by("9.0.0", newer):
-            store = stack.enter_context(running_fleet(tmp_path, xenoovs, dpus=1, text=SMALL_CONFIG))
+            store = stack.enter_context(running_fleet(tmp_path, xenoovs, dpus=1))
         (dpu,) = store.dpus
         store.stop()
         store.start()
