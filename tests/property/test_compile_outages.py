@@ -20,15 +20,11 @@ from xenoovs.partition.change import STEPS
 
 
 @st.composite
-def outages(draw: st.DrawFn, balancer: Balancer) -> Ejected:
-    names = {s.name: [backend.name for backend in s.backends] for s in balancer.services}
-    return {name: draw(st.frozensets(st.sampled_from(of))) for name, of in names.items()}
-
-
-@st.composite
 def histories(draw: st.DrawFn) -> tuple[Balancer, list[Ejected]]:
     balancer = draw(balancers(most=2))
-    return balancer, draw(st.lists(outages(balancer), min_size=1, max_size=4))
+    names = {s.name: [backend.name for backend in s.backends] for s in balancer.services}
+    outages = st.fixed_dictionaries({name: st.frozensets(st.sampled_from(of)) for name, of in names.items()})
+    return balancer, draw(st.lists(outages, min_size=1, max_size=4))
 
 
 def after(table: Table, balancer: Balancer, ejected: Ejected | None, ramps: Ramps | None = None) -> Table:

@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv6Address
 
 import pytest
 
-from tests.compiled import compiled, draining, observed
+from tests.compiled import compiled, decided, draining, observed
 from tests.unit import balancer as small
 from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import Program
@@ -38,10 +38,7 @@ EVEN, ODD = block("0.0.0.0/0.0.0.1", 1), block("0.0.0.1/0.0.0.1", 2)
 
 def decision(*flows: Flow) -> ServiceDecision:
     """Return the decision in the flows of a service that no config describes."""
-    decision, _ = read(observed(flows), small.balancer())
-    ((service_id, found),) = decision.services
-    assert service_id == 1
-    return found
+    return decided(flows, small.balancer())[1]
 
 
 def test_a_rule_of_more_bits_than_a_block_has_is_passed_over() -> None:
@@ -62,7 +59,7 @@ TWO_HALVES = Blocks.of([(EVEN_HALF, "b0"), (ODD_HALF, "b1")])
 def of_config(flows: list[Flow] | tuple[Flow, ...], service: Service = TWO) -> ServiceDecision | None:
     made = small.balancer(service)
     (service_id,) = (each.service_id for each in compiled(made).services)
-    return dict(read(observed(flows), made)[0].services).get(service_id)
+    return decided(flows, made).get(service_id)
 
 
 def test_blocks_of_an_earlier_key_are_read_by_that_key() -> None:
@@ -104,8 +101,7 @@ def moves_of(flows: list[Flow] | tuple[Flow, ...]) -> list[BlockMove]:
 def test_without_its_home_flow_a_block_has_no_owner() -> None:
     balancer, program = of_drain()
     flows = without(program, Stage.DRAIN_TARGET)
-    ((_, found),) = read(observed(flows), balancer)[0].services
-    assert found.active == Blocks.of([(EVEN_HALF, "b0")])
+    assert [found.active for found in decided(flows, balancer).values()] == [Blocks.of([(EVEN_HALF, "b0")])]
     assert moves_of(flows) == []
 
 

@@ -187,32 +187,29 @@ OTHER_CLAIM = small.balancer(replace(small.service(small.claim(IPv4Address("192.
 GONE0, GONE1 = "0a:00:00:00:00:00@p1", "0a:00:00:00:00:01@p1"
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "even", "odd"),
-    [
-        pytest.param(BEFORE, BEFORE, "b0", "b1", id="the same config"),
-        pytest.param(BEFORE, of(replace(B0, name="b1"), replace(B1, name="b0")), "b1", "b0", id="names exchanged"),
-        pytest.param(BEFORE, of(B0, replace(B1, name="other")), "b0", "other", id="a new name of a next hop"),
-        # Its clients move, and a drain has the next hop of their open connections.
-        pytest.param(BEFORE, of(B0), "b0", GONE1, id="a backend that is gone"),
-        pytest.param(BEFORE, of(*NEXT), "b0", "b1", id="a new next hop for one that is gone"),
-        pytest.param(BEFORE, DRAINING, "b0", GONE1, id="a new next hop where services drain"),
-        # b1 is now what b0 was, and nothing is left of what b1 was.
-        pytest.param(BEFORE, of(replace(B0, name="b1")), "b1", GONE1, id="a name goes to another next hop"),
-        pytest.param(BEFORE, OTHER_CLAIM, "b0", "b1", id="a service of another claim"),
-        pytest.param(
-            BEFORE, of(replace(B0, weight=Fraction(0)), replace(B1, name="b2")), "b0", "b2", id="another weight"
-        ),
-        # Whose MACs are exchanged: tests/property/test_agent_macs.py.
-        pytest.param(
-            of(F0, F1),
-            of(replace(F0, address=IPv4Address("192.0.2.9"), next_hop=F1.next_hop)),
-            GONE0,
-            "b0",
-            id="another address and next hop",
-        ),
-    ],
-)
+CHANGES = {
+    "the same config": (BEFORE, BEFORE, "b0", "b1"),
+    "names exchanged": (BEFORE, of(replace(B0, name="b1"), replace(B1, name="b0")), "b1", "b0"),
+    "a new name of a next hop": (BEFORE, of(B0, replace(B1, name="other")), "b0", "other"),
+    # Its clients move, and a drain has the next hop of their open connections.
+    "a backend that is gone": (BEFORE, of(B0), "b0", GONE1),
+    "a new next hop for one that is gone": (BEFORE, of(*NEXT), "b0", "b1"),
+    "a new next hop where services drain": (BEFORE, DRAINING, "b0", GONE1),
+    # b1 is now what b0 was, and nothing is left of what b1 was.
+    "a name goes to another next hop": (BEFORE, of(replace(B0, name="b1")), "b1", GONE1),
+    "a service of another claim": (BEFORE, OTHER_CLAIM, "b0", "b1"),
+    "another weight": (BEFORE, of(replace(B0, weight=Fraction(0)), replace(B1, name="b2")), "b0", "b2"),
+    # Whose MACs are exchanged: tests/property/test_agent_macs.py.
+    "another address and next hop": (
+        of(F0, F1),
+        of(replace(F0, address=IPv4Address("192.0.2.9"), next_hop=F1.next_hop)),
+        GONE0,
+        "b0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after", "even", "odd"), CHANGES.values(), ids=CHANGES)
 def test_who_owns_the_clients_after_a_change(before: Balancer, after: Balancer, even: str, odd: str) -> None:
     assert followed(after, before=before) == {EVEN: even, ODD: odd}
 
@@ -266,47 +263,36 @@ def test_blocks_in_any_order_and_halved_are_the_same_decision() -> None:
     assert parse_decision(halved) == parse_decision(document(SERVICE))
 
 
-@pytest.mark.parametrize(
-    ("given", "path", "reason"),
-    [
-        pytest.param(None, "", "not an object", id="nothing"),
-        pytest.param([], "", "not an object", id="a list"),
-        pytest.param({}, "version", "Field required", id="empty"),
-        pytest.param(document(format=2), "format", "Input should be 1", id="another format"),
-        pytest.param(document(extra=1), "extra", "Extra inputs are not permitted", id="an unknown key"),
-        pytest.param(document(version=True), "version", "Input should be a valid integer", id="no number"),
-        pytest.param(document(7), "services.0", "not an object", id="a service that is none"),
-        pytest.param(document(SERVICE, SERVICE), "services.1.id", "0x0000000a is listed twice", id="a service twice"),
-        pytest.param(
-            changed(id="0x00000000"), "services.0.id", "0x00000000 is the id of no service", id="no service's id"
-        ),
-        pytest.param(changed(home={"b0": ["0x2/1"]}), "services.0", "does not fit into 1 bits", id="a wide value"),
-        pytest.param(changed(home={"b0": ["0x0/17"]}), "services.0.home.b0.0", "match pattern", id="a deep block"),
-        pytest.param(changed(home={"b0": ["0x0/3"]}), "services.0", "deeper than the 2 bits of the key", id="too deep"),
-        pytest.param(
-            changed(home={"b0": ["0x0/1"], "b1": ["0x0/2"]}), "services.0", "blocks overlap", id="overlapping blocks"
-        ),
-        pytest.param(changed(home={"b0": ["0x0/1"] * 2}), "services.0", "blocks overlap", id="a block twice"),
-        pytest.param(
-            changed(home={"b0": ["0x0/1"]}, active={"b0": ["0x0/0"]}),
-            "services.0",
-            "blocks of `active` are missing in `home`",
-            id="a key without home blocks",
-        ),
-        pytest.param(
-            changed(key={"field": "source_address", "positions": [3, 3]}),
-            "services.0.key",
-            "a position is listed twice",
-            id="a position twice",
-        ),
-        pytest.param(
-            changed(key={"field": "source_port", "positions": [16]}),
-            "services.0.key",
-            "the source port has 16 bits",
-            id="no such bit",
-        ),
-    ],
-)
+def keyed(field: str, *positions: int) -> dict[str, Any]:
+    return changed(key={"field": field, "positions": [*positions]})
+
+
+WRONG: dict[str, tuple[object, str, str]] = {
+    "nothing": (None, "", "not an object"),
+    "a list": ([], "", "not an object"),
+    "empty": ({}, "version", "Field required"),
+    "another format": (document(format=2), "format", "Input should be 1"),
+    "an unknown key": (document(extra=1), "extra", "Extra inputs are not permitted"),
+    "no number": (document(version=True), "version", "Input should be a valid integer"),
+    "a service that is none": (document(7), "services.0", "not an object"),
+    "a service twice": (document(SERVICE, SERVICE), "services.1.id", "0x0000000a is listed twice"),
+    "no service's id": (changed(id="0x00000000"), "services.0.id", "0x00000000 is the id of no service"),
+    "a wide value": (changed(home={"b0": ["0x2/1"]}), "services.0", "does not fit into 1 bits"),
+    "a deep block": (changed(home={"b0": ["0x0/17"]}), "services.0.home.b0.0", "match pattern"),
+    "too deep": (changed(home={"b0": ["0x0/3"]}), "services.0", "deeper than the 2 bits of the key"),
+    "overlapping blocks": (changed(home={"b0": ["0x0/1"], "b1": ["0x0/2"]}), "services.0", "blocks overlap"),
+    "a block twice": (changed(home={"b0": ["0x0/1"] * 2}), "services.0", "blocks overlap"),
+    "a key without home blocks": (
+        changed(home={"b0": ["0x0/1"]}, active={"b0": ["0x0/0"]}),
+        "services.0",
+        "blocks of `active` are missing in `home`",
+    ),
+    "a position twice": (keyed("source_address", 3, 3), "services.0.key", "a position is listed twice"),
+    "no such bit": (keyed("source_port", 16), "services.0.key", "the source port has 16 bits"),
+}
+
+
+@pytest.mark.parametrize(("given", "path", "reason"), WRONG.values(), ids=WRONG)
 def test_what_is_wrong_is_named(given: object, path: str, reason: str) -> None:
     with pytest.raises(DecisionMalformed) as caught:
         parse_decision(given)
