@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +10,7 @@ import pytest
 from tests.command_line import CommandLine
 from tests.compiled import compiled
 from tests.fake_switch import FakeSwitch, fake_bridge
+from tests.judged import assert_recorded
 from tests.unit.judge.why_cases import host
 from xenoovs.cli import why
 from xenoovs.datapath.parse import parse_dump
@@ -63,44 +63,24 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> _Recorded:
     return datapath
 
 
-@pytest.mark.parametrize(
-    ("phase", "verdict", "cause"),
-    [
-        ("reset", "IDLE_HW", "rule-unused"),
-        ("never_used", "IDLE_HW", "rule-unused"),
-        ("each_third_packet", "TC_SW", "rule-partly-used"),
-    ],
-)
-def test_rules_that_the_nic_does_not_use_end_with_2(
-    recorded: _Recorded, xenoovs: CommandLine, phase: str, verdict: str, cause: str
+CASES: dict[str, tuple[list[str], tuple[PortFinding, ...], tuple[str, ...]]] = {
+    # `why` printed `all in hardware` and ended with 0.
+    "bug: rules that the NIC lost": (["reset"], (), ()),
+    "bug: rules that the NIC never used": (["never_used"], (), ()),
+    "bug: rules that the NIC uses for each third packet": (["each_third_packet"], (), ()),
+    "rules that the NIC uses": (["no_fault"], (), ()),
+    "one sample is weak evidence": (["no_fault"], (), ("--interval", "0s")),
+    "a contradicted port": (["no_fault"], (CONTRADICTED,), ()),
+    "a reinstallation reports that the NIC had lost rules": (["reset", "no_fault"], (), ("--reinstall",)),
+}
+
+
+def test_two_samples_are_judged(
+    recorded: _Recorded, xenoovs: CommandLine, monkeypatch: pytest.MonkeyPatch, *, update_golden: bool
 ) -> None:
-    """`why` printed `all in hardware` and ended with 0."""
-    recorded.phases = [phase]
-    result = xenoovs("why", CONFIG, "-o", "json")
-    rows = json.loads(result.out)["megaflows"]
-    assert result.status == 2
-    assert {(row["verdict"], row["reasons"][0]["cause"]) for row in rows} == {(verdict, cause)}
-
-
-@pytest.mark.parametrize(("options", "shown"), [((), "all in hardware"), (("--interval", "0s"), "one sample was made")])
-def test_rules_that_the_nic_uses_end_with_0_and_one_sample_is_weak_evidence(
-    recorded: _Recorded, xenoovs: CommandLine, options: tuple[str, ...], shown: str
-) -> None:
-    result = xenoovs("why", CONFIG, *options)
-    assert (result.status, shown in result.out) == (0, True), result.out
-
-
-def test_a_contradicted_port_ends_with_2(recorded: _Recorded, xenoovs: CommandLine) -> None:
-    recorded.ports = (CONTRADICTED,)
-    result = xenoovs("why", CONFIG)
-    assert result.status == 2
-    assert "CONTRADICTED: " in result.out
-    assert "p0 gave 5000 packets to the CPU" in result.out
-
-
-def test_reinstall_reports_that_the_nic_had_lost_rules(recorded: _Recorded, xenoovs: CommandLine) -> None:
-    recorded.phases = ["reset", "no_fault"]
-    result = xenoovs("why", CONFIG, "--reinstall")
-    assert result.status == 0, result.out
-    assert "before Open vSwitch reinstalled megaflows, the NIC did not use " in result.out
-    assert "all in hardware" in result.out
+    monkeypatch.chdir(GOLDEN)
+    said = dict[str, str]()
+    for title, (recorded.phases, recorded.ports, options) in CASES.items():
+        result = xenoovs("why", "dns.yaml", *options)
+        said[title] = f"{result.out}{result.err}[exit status {result.status}]"
+    assert_recorded("reasons/samples.txt", said, update=update_golden)
