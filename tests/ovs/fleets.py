@@ -6,7 +6,7 @@ import json
 import re
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +14,11 @@ from typing import Any
 
 from tests.command_line import SMALL_CONFIG, XENOOVS, CommandLine, CommandResult, start
 from tests.ovs.dummy import DummyBridge, running_dummy_ovs
+from tests.ovs.stores import transact
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import RaftServer, create_databases, files_of, start_server, stop_server
 from xenoovs.switch.endpoint import answers
-from xenoovs.switch.process import run
 
 LOCAL = "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1, fleet_ports: {hosts: p2}}\n"
 
@@ -148,12 +148,9 @@ class FleetServers:
         entries: list[dict[str, Any]] = json.loads(self.fleet("history", "-o", "json").out)["history"]
         return entries
 
-    def transact(self, *operations: object) -> list[dict[str, Any]]:
+    def transact(self, *operations: Mapping[str, object]) -> list[dict[str, Any]]:
         """Change rows as no xenoovs would."""
-        request = json.dumps([StoreDatabase.FLEET.value, *operations])
-        answer: list[dict[str, Any]] = json.loads(
-            run(["ovsdb-client", "transact", self.remote(StoreDatabase.FLEET), request]).stdout
-        )
+        answer = transact(self.remote(StoreDatabase.FLEET), None, *operations, database=StoreDatabase.FLEET.value)
         assert not any("error" in each for each in answer), answer
         return answer
 

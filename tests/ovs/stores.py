@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.patience import eventually
 from xenoovs.decision.decision import Blocks
@@ -31,7 +32,6 @@ from xenoovs.store.servers import (
 )
 from xenoovs.store.view import FleetView, StoredService
 from xenoovs.switch.certificates import Certificates
-from xenoovs.switch.process import run
 
 _NETWORKS = itertools.count(1)
 
@@ -85,13 +85,9 @@ class StoreServer:
     def __exit__(self, *_: object) -> None:
         self.kill()
 
-    def transact(self, *operations: Mapping[str, object]) -> list[dict[str, object]]:
+    def transact(self, *operations: Mapping[str, object]) -> list[dict[str, Any]]:
         """What an operator may do by hand, past xenoovs."""
-        request = json.dumps([self.database.value, *operations])
-        answers: list[dict[str, object]] = json.loads(
-            run(["ovsdb-client", "transact", self.files.remote, request]).stdout
-        )
-        return answers
+        return transact(self.files.remote, None, *operations, database=self.database.value)
 
 
 def running_store(directory: Path, database: StoreDatabase = StoreDatabase.FLEET) -> StoreServer:
@@ -129,6 +125,15 @@ def ovsdb_client(remote: str, who: Certificates | None, *arguments: str) -> subp
     command, *rest = arguments
     argv = ["ovsdb-client", "--timeout=30", *files, command, remote, *rest]
     return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
+def transact(
+    remote: str, who: Certificates | None, *operations: Mapping[str, object], database: str
+) -> list[dict[str, Any]]:
+    said = ovsdb_client(remote, who, "transact", json.dumps([database, *operations]))
+    assert said.returncode == 0, said.stderr
+    answers: list[dict[str, Any]] = json.loads(said.stdout)
+    return answers
 
 
 def leader_of(servers: Sequence[StoreServer]) -> StoreServer | None:

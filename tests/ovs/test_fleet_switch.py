@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.command_line import CommandLine, finish, running, start
 from tests.ovs.dummy import DummyBridge
-from tests.ovs.fleets import FleetServers, running_fleet
+from tests.ovs.fleets import running_fleet
 from tests.patience import eventually
 from xenoovs.errors import BundleRejected
 from xenoovs.openflow.flow import Bundle, Command, FlowMod
@@ -42,50 +39,35 @@ def test_open_vswitch_drops_what_was_prepared_when_its_process_is_killed_or_it_i
     assert bridge.dump_flows() == []
 
 
-# A fleet. An agent waits 5 s at most, so its controller writes as late a time as there is.
-
-
-@pytest.fixture
-def store(tmp_path: Path, xenoovs: CommandLine) -> Iterator[FleetServers]:
-    """A fleet of two DPUs."""
-    with running_fleet(tmp_path, xenoovs, switch_after="5s") as made:
-        yield made
-
-
-def switch_at_ms(store: FleetServers) -> int:
-    found: int = store.select("Fleet")[0]["switch_at_ms"]
-    return found
-
-
-@contextmanager
-def draining(store: FleetServers) -> Iterator[subprocess.Popen[str]]:
-    """`fleet drain`, once the store has the time at which DPUs switch."""
-    with running("fleet", "drain", "dns", "fips2", "--yes", "--directory", store.directory) as process:
-        eventually(lambda: switch_at_ms(store) != 0, "the time")
-        yield process
-
-
 def test_an_agent_and_one_that_is_the_controller_of_its_bridge_switch_when_the_time_has_come_and_not_before(
-    store: FleetServers,
+    tmp_path: Path, xenoovs: CommandLine
 ) -> None:
-    one, two = store.dpus
-    before = [dpu.blocks() for dpu in store.dpus]
-    assert switch_at_ms(store) == 0
-    two.stop()
-    two.process = start("controller", *two.argv()[2:], "--attach")
-    # Open vSwitch deletes all flows of a bridge that gets its first controller.
-    assert two.process.stderr is not None
-    assert any("flows changed" in line for line in two.process.stderr)
-    eventually(lambda: store.is_well() and [dpu.blocks() for dpu in store.dpus] == before, "its flows")
-    with draining(store) as process:
-        at_ms = switch_at_ms(store)
+    # An agent waits 5 s at most, so the controller of the fleet writes as late a time as there is.
+    with running_fleet(tmp_path, xenoovs, switch_after="5s") as store:
+        one, two = store.dpus
+        before = [dpu.blocks() for dpu in store.dpus]
 
-        def have_switched() -> bool:
-            others = [dpu.blocks() for dpu in store.dpus]
-            assert others == before or time.time() * 1000 >= at_ms
-            return all(was != now for was, now in zip(before, others, strict=True))
+        def switch_at_ms() -> int:
+            found: int = store.select("Fleet")[0]["switch_at_ms"]
+            return found
 
-        eventually(have_switched, "the switch")
-        assert "applied by 2 of 2 DPUs" in finish(process).out
-    assert one.blocks() == two.blocks()
-    eventually(store.is_well, "the fleet")
+        assert switch_at_ms() == 0
+        two.stop()
+        two.process = start("controller", *two.argv()[2:], "--attach")
+        # Open vSwitch deletes all flows of a bridge that gets its first controller.
+        assert two.process.stderr is not None
+        assert any("flows changed" in line for line in two.process.stderr)
+        eventually(lambda: store.is_well() and [dpu.blocks() for dpu in store.dpus] == before, "its flows")
+        with running("fleet", "drain", "dns", "fips2", "--yes", "--directory", store.directory) as process:
+            eventually(lambda: switch_at_ms() != 0, "the time")
+            at_ms = switch_at_ms()
+
+            def have_switched() -> bool:
+                others = [dpu.blocks() for dpu in store.dpus]
+                assert others == before or time.time() * 1000 >= at_ms
+                return all(was != now for was, now in zip(before, others, strict=True))
+
+            eventually(have_switched, "the switch")
+            assert "applied by 2 of 2 DPUs" in finish(process).out
+        assert one.blocks() == two.blocks()
+        eventually(store.is_well, "the fleet")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import socket
@@ -18,7 +17,7 @@ import pytest
 import trustme
 
 from tests.ovs.certificates import certificates
-from tests.ovs.stores import StoreServer, first_view, loopback, ovsdb_client, service, wait_generation
+from tests.ovs.stores import StoreServer, first_view, loopback, ovsdb_client, service, transact, wait_generation
 from tests.patience import eventually
 from xenoovs.store.client import CommitOutcome, DpuStatusClient, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase, schema_text
@@ -55,15 +54,6 @@ def states(authority: trustme.CA, tmp_path: Path) -> Iterator[StoreServer]:
     create_databases(tmp_path / "store", name="test")
     with tls_server(tmp_path, StoreDatabase.STATES, STATE_PORT, certificates(authority, tmp_path, "server")) as server:
         yield server
-
-
-def transact(
-    remote: str, who: Certificates | None, *operations: dict[str, object], database: str
-) -> list[dict[str, object]]:
-    said = ovsdb_client(remote, who, "transact", json.dumps([database, *operations]))
-    assert said.returncode == 0, said.stderr
-    answers: list[dict[str, object]] = json.loads(said.stdout)
-    return answers
 
 
 def refusal(answers: list[dict[str, object]]) -> str:
