@@ -94,11 +94,6 @@ def test_a_slow_start_serves_a_part_of_its_home(part: Fraction) -> None:
     assert (found.ejected, found.displaced) == (frozenset[str](), frozenset({"b1"}))
 
 
-def test_without_another_backend_for_the_rest_there_is_no_slow_start() -> None:
-    found = after(ramps={("s", "b0"): EIGHTH, ("s", "b1"): HALF})
-    assert found.home == found.active
-
-
 def test_the_least_part_that_is_served_counts_as_one_step() -> None:
     """A backend with any clients is not ejected, however few it has of its own."""
     home, tiny = Blocks.of([(Block(0, 1), "b0"), (Block(1, 1), "b1")]), Blocks.of([(Block(1, 16), "b1")])

@@ -251,13 +251,6 @@ def test_exact_shares_that_the_survivors_cannot_have_are_approached() -> None:
     assert active.owner(0) == plan.owner(0)
 
 
-def test_renumbered_backends_keep_their_failover_addresses() -> None:
-    active = failover(HOME, HOME, goal=QUARTERS, down={2})
-    swapped = Assignment(HOME.width, tuple((block, 3 - owner) for block, owner in HOME.blocks), 4)
-    again = failover(swapped, active, goal=QUARTERS, down={1}, owners=[3, 2, 1, 0])
-    assert again.blocks == tuple((block, 3 - owner) for block, owner in active.blocks)
-
-
 TWO_FIXED = (Window(1, 2), Window(1, 2))
 
 
