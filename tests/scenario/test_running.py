@@ -25,6 +25,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -39,7 +40,7 @@ from xenoovs.agent.log import render_facts
 from xenoovs.agent.state import RoundFacts
 from xenoovs.compile.pipeline import Stage, cookie_of
 from xenoovs.errors import AgentRefused, CommandTimeout
-from xenoovs.openflow.flow import OURS, Cookies, Flow, service_of
+from xenoovs.openflow.flow import Flow, service_of
 from xenoovs.openflow.text import parse_dump
 from xenoovs.show.conditions import notices
 from xenoovs.show.snapshot import BackendView, parse_snapshot
@@ -47,22 +48,11 @@ from xenoovs.show.snapshot import BackendView, parse_snapshot
 SCENARIOS = sorted((Path(__file__).parent / "running").glob("*.yaml"))
 
 
-class SilentSwitch(FakeSwitch):
-    """May send no flows."""
-
-    is_silent = False
-
-    def dump_flow_text(self, bridge: str, *, only: Cookies = OURS) -> str:
-        if self.is_silent:
-            raise CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0)
-        return super().dump_flow_text(bridge, only=only)
-
-
 class World:
     """An agent in its directory, its servers, and a switch."""
 
     def __init__(self, scenario: Mapping[str, Any], directory: Path, stack: ExitStack) -> None:
-        self.switch = SilentSwitch(fake_bridge("ovsbr1", ["p0", "p1"]))
+        self.switch = FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]))
         self.scene = Scene(directory, self.switch)
         self.scene.config.write_text(scenario.get("config", SMALL_CONFIG))
         self.servers, self.kept, self.names = Servers(), dict[str, set[Flow]](), dict[int, str]()
@@ -88,7 +78,11 @@ class World:
         self.rounds, self.bundles = self.agent.state.round.rounds, len(self.switch.applied)
         if "lost_reply" in step:
             self.switch.lose_answer(CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0))
-        self.switch.is_silent = step.get("silent", self.switch.is_silent)
+        if "silent" in step:
+            patch.undo()
+        if step.get("silent"):
+            late = CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0)
+            patch.setattr(self.switch, "dump_flow_text", Mock(side_effect=late))
         if "ports" in step:
             self.switch.set_ports(fake_bridge("ovsbr1", step["ports"]))
         if "delete_flow" in step:
@@ -156,7 +150,7 @@ class World:
         backends = {f"{service.name}/{one.name}": one for service in shown.services for one in service.backends}
         told = "\n".join(text for text, _ in notices(shown))
         events = [f"{event['text']} {render_facts(event['facts'])}" for event in self.client.ask("events")["events"]]
-        changed = [mod.flow for _, bundle in self.switch.applied[self.bundles :] for mod in bundle.mods]
+        changed = [mod.flow.cookie for _, bundle in self.switch.applied[self.bundles :] for mod in bundle.mods]
         self.names |= {service.service_id: service.name for service in shown.services}
         of_backend: dict[str, Callable[[BackendView], object]] = {
             "states": lambda one: one.state.value,
@@ -180,7 +174,7 @@ class World:
             "events": {text: sum(text in event for event in events) for text in step.get("events", ())},
             "reloads": shown.reloads,
             "rounds": self.agent.state.round.rounds - self.rounds,
-            "touched": sorted({self.names[service_of(flow.cookie)] for flow in changed if service_of(flow.cookie)}),
+            "touched": sorted({self.names.get(each, "not shown yet") for each in map(service_of, changed) if each}),
             "saved": sorted(path.name for path in self.scene.directory.glob("state*")),
             "flows": step.get("flows") if self.kept.get(step.get("flows", "")) == self.scene.flows else "others",
         }
