@@ -28,8 +28,11 @@ _BACKUPS = ("tests/property/test_backups*", "tests/property/test_plan_*")
 _BLOCKS = ("tests/unit/partition", "tests/unit/decision", "tests/property/test_partition*", "tests/golden")
 _ADVANCE = ("tests/unit/decision", "tests/unit/agent", "tests/scenario", "tests/property/test_compile_drain*")
 _HEALTH = ("tests/unit/agent", "tests/scenario", "tests/property/test_agent*")
-_COMPILE = ("tests/unit/compile", "tests/golden", "tests/property/test_compile*", "tests/property/test_read*")
-_PLAN = (*_COMPILE, "tests/property/test_plan*", "tests/unit/cli")
+_COMPILE = (
+    *("tests/unit/compile", "tests/golden", "tests/property/test_compile*"),
+    *("tests/property/test_plan*", "tests/property/test_read*"),
+)
+_PLAN = (*_COMPILE, "tests/unit/cli")
 _FLEET = (
     *("tests/unit/fleet", "tests/unit/agent", "tests/scenario/test_operators.py"),
     *("tests/property/test_fleet*", "tests/property/test_appointments*"),
