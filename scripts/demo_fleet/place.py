@@ -6,14 +6,13 @@ import fcntl
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from xenoovs.lab.host import LabNetns, delete_namespace, kill_and_wait, marked_processes
-from xenoovs.switch.process import run
+from xenoovs.switch.process import PYTHON_MODULE, run
 
 BASE = Path("/run/xenoovs/demo-fleet")
 _ROOT = Path(__file__).parents[2]
@@ -49,7 +48,7 @@ class Place:
 
     def python(self, host: str, *argv: str) -> list[str]:
         """Return the command that runs a module in the namespace of a host."""
-        return ["ip", "netns", "exec", self.namespace(host), sys.executable, "-P", "-m", *argv]
+        return ["ip", "netns", "exec", self.namespace(host), *PYTHON_MODULE, *argv]
 
     def start(self, host: str, output: str, *argv: str, stdin: str = "", namespace: str = "") -> None:
         """Start a module of a host, in its namespace or in another; its output goes to a file below the directory."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from difflib import get_close_matches
@@ -19,7 +18,7 @@ from xenoovs.lab.responder import Job, render_job
 from xenoovs.lab.topology import Machine
 from xenoovs.lab.underlay import machine_ovs
 from xenoovs.model.balancer import Balancer, ProbeKind
-from xenoovs.switch.process import run
+from xenoovs.switch.process import PYTHON_MODULE, run
 
 SLOW_S = 2.0
 """The delay of a slow backend's answers."""
@@ -156,7 +155,7 @@ def _run_responder(lab: Lab, machine: Machine, job: Job | None) -> None:
     kill_and_wait(_responders(lab, machine))
     if job is None:
         return
-    argv = [sys.executable, "-P", "-m", "xenoovs.lab.responder"]
+    argv = [*PYTHON_MODULE, "xenoovs.lab.responder"]
     try:
         LabNetns(lab.marks).execute(machine.namespace, argv, stdin=wanted)
     except CommandFailed as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import CommandFailed
@@ -11,7 +10,7 @@ from xenoovs.lab.host import LabNetns, check_root, namespaces_of
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.servers import Failure, failures_of
 from xenoovs.lab.topology import Machine
-from xenoovs.switch.process import try_run
+from xenoovs.switch.process import PYTHON_MODULE, try_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ def _machine_status(
 
 def _answers(lab: Lab) -> dict[str, tuple[float | None, str]]:
     addresses = [machine.own_addresses[0] for machine in lab.topology.machines]
-    argv = [sys.executable, "-P", "-m", "xenoovs.lab.inquiry"]
+    argv = [*PYTHON_MODULE, "xenoovs.lab.inquiry"]
     try:
         done = LabNetns(lab.marks).execute(lab.topology.switch_namespace, argv, stdin=json.dumps(addresses))
     except CommandFailed:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -40,7 +39,7 @@ from xenoovs.lab.underlay import learn_remotes
 from xenoovs.model.address import Family, IPAddress, IPNetwork, Vip
 from xenoovs.model.balancer import Balancer, KeyField, Protocol, Service
 from xenoovs.model.packet import own_addresses
-from xenoovs.switch.process import open_conversation
+from xenoovs.switch.process import PYTHON_MODULE, open_conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +314,7 @@ def _exchange(lab: Lab, flights: Sequence[Flight], pace: Pace | None, progress: 
     counts, begun_s = AnswerCounts([0] * len(flights)), time.monotonic()
     packets = sum(len(flight.sources) for flight in flights)
     lines: Queue[tuple[list[int], bytes | None]] = Queue()
-    argv = ["ip", "netns", "exec", lab.topology.clients.namespace, sys.executable, "-P", "-m", "xenoovs.lab.client"]
+    argv = ["ip", "netns", "exec", lab.topology.clients.namespace, *PYTHON_MODULE, "xenoovs.lab.client"]
     with ExitStack() as stack:
         programs: list[_Program] = []
         stopped = stack.enter_context(_stopping(programs))

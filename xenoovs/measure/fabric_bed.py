@@ -22,6 +22,7 @@ from xenoovs.measure.bed import Station, first_line, flows_of_switch_restored, h
 from xenoovs.measure.machines_bed import cpu_of
 from xenoovs.measure.samples import BedKind
 from xenoovs.switch.endpoint import Endpoint, answers
+from xenoovs.switch.process import PYTHON_MODULE
 
 _TXREHASH = "/proc/sys/net/core/txrehash"
 """Whether a TCP socket of the host takes another hash, and with it another path, after each time-out
@@ -229,7 +230,7 @@ def elephant(bed: FabricBed, path: int, *, load: float, is_reverse: bool) -> Ite
     """Prepare an elephant on a path, at `load` times its link rate; yield the function that sets its start."""
     leaf = "leafb" if is_reverse else "leafa"
     address = elephant_net(leaf, path).replace(".0/24", ".2")
-    argv = (sys.executable, "-P", "-m", "xenoovs.lab.fabric.elephant", address, f"{load * bed.fabric.shape.rate_bps}")
+    argv = (*PYTHON_MODULE, "xenoovs.lab.fabric.elephant", address, f"{load * bed.fabric.shape.rate_bps}")
     program = bed.elephant.start(*argv, stdin="")
     try:
         wait_for(program, "the elephant")

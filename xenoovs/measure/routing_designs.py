@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from xenoovs.measure.bed import replace_flows
 from xenoovs.measure.fabric_bed import FabricBed, SitePair, wait_for
 from xenoovs.measure.samples import Value
 from xenoovs.switch.endpoint import answers
+from xenoovs.switch.process import PYTHON_MODULE
 
 _ANSWER_PORT, _PROBE_TOS = 4788, 0x20
 _READY_TIMEOUT_S, _POLL_S = 90.0, 0.1
@@ -149,7 +149,7 @@ def running_design(bed: FabricBed, design: RoutingDesign) -> Iterator[RunningDes
 def _agent(bed: FabricBed, pair: SitePair) -> Iterator[Client]:
     """Run the agent of a DPU on an empty bridge, so that it finds its paths from the start."""
     replace_flows(pair.dpu, BRIDGE, "")
-    argv = (sys.executable, "-P", "-m", "xenoovs", "agent", str(bed.lab.config(pair.site.dpu)))
+    argv = (*PYTHON_MODULE, "xenoovs", "agent", str(bed.lab.config(pair.site.dpu)))
     program = pair.dpu.start(*argv)
     client = Client(bed.agent_socket(pair))
     try:
@@ -201,7 +201,7 @@ def _probing_per_flow(pair: SitePair) -> Iterator[RemoteCommand]:
     )
     replace_flows(pair.dpu, BRIDGE, "".join(flows))
     job = {"bridge": BRIDGE, "port": PROBE_PORT, "host_port": HOST_PORT, "uplink": UPLINK}
-    argv = (sys.executable, "-P", "-m", "xenoovs.measure.probe_per_flow")
+    argv = (*PYTHON_MODULE, "xenoovs.measure.probe_per_flow")
     program = pair.dpu.start(*argv, stdin=f"{json.dumps(job)}\n")
     try:
         wait_for(program, f"the published algorithm on {pair.site.dpu}")

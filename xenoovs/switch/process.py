@@ -18,6 +18,8 @@ from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, System
 from xenoovs.switch.tape import ABSENT, MISSING, TIMEOUT, Answer, answered
 
 DEFAULT_TIMEOUT_S = 30.0
+PYTHON_MODULE = (sys.executable, "-P" if sys.version_info >= (3, 11) else "-I", "-m")
+"""Runs a module that no file in the current directory replaces (python(1); -I ignores PYTHONPATH too)."""
 
 PACKAGES: Mapping[str, str] = {
     **dict.fromkeys(("ovs-ofctl", "ovs-appctl", "ovs-vsctl", "ovs-vswitchd", "ovsdb-server"), "openvswitch-switch"),

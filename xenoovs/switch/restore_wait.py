@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from xenoovs.errors import SwitchError
-from xenoovs.switch.process import open_pipe_to, run_vsctl
+from xenoovs.switch.process import PYTHON_MODULE, open_pipe_to, run_vsctl
 
 _WAIT = ("set", "Open_vSwitch", ".", "other_config:flow-restore-wait=true")
 _FORGET = ("remove", "Open_vSwitch", ".", "other_config", "flow-restore-wait")
@@ -30,7 +30,7 @@ def waiting_for_flows(db: str) -> Iterator[None]:
     After a normal end ovs-vswitchd has read that it need not wait any more. Raises SwitchError; if the setting cannot
     be removed in time, the watchdog goes on trying.
     """
-    with open_pipe_to([sys.executable, "-P", "-m", "xenoovs.switch.restore_wait", db]) as watchdog:
+    with open_pipe_to([*PYTHON_MODULE, "xenoovs.switch.restore_wait", db]) as watchdog:
         # From here on the watchdog removes it, also when this process is killed.
         run_vsctl(db, "--no-wait", *_WAIT, timeout_s=_VSCTL_TIMEOUT_S)
         try:

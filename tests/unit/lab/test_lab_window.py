@@ -6,7 +6,6 @@ import select
 import socket
 import struct
 import subprocess
-import sys
 import time
 from collections import Counter
 from dataclasses import replace
@@ -58,6 +57,7 @@ from xenoovs.model.balancer import (
     Uplinks,
 )
 from xenoovs.model.next_hop import Direct
+from xenoovs.switch.process import PYTHON_MODULE
 
 
 def test_packets_without_an_answer_expire_oldest_first() -> None:
@@ -353,6 +353,6 @@ def test_an_elephant_begins_at_once_or_says_why_not() -> None:
         # A socket without SO_BROADCAST may not send there (ip(7)).
         (("255.255.255.255", "1000000"), (1, "ready\n", f"{_FORBIDDEN}\n")),
     ):
-        argv = [sys.executable, "-P", "-m", "xenoovs.lab.fabric.elephant", *arguments]
+        argv = [*PYTHON_MODULE, "xenoovs.lab.fabric.elephant", *arguments]
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stdout, done.stderr) == said

@@ -16,6 +16,7 @@ from xenoovs.lab.fabric import build, status
 from xenoovs.lab.fabric.plan import FabricShape, elephant_net
 from xenoovs.lab.host import Progress, check_root
 from xenoovs.lab.lab import FabricLab, open_fabric
+from xenoovs.switch.process import PYTHON_MODULE
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.defaults import CONFIG_VARIABLE, LAB_VARIABLE
 from xenoovs.terminal.options import Command, OutputFormat, data_rate, data_size
@@ -148,7 +149,7 @@ def elephant_command(path: int, *, load: float, reverse: bool, for_s: float | No
     status.find_spine(lab, f"spine{path}")
     address = elephant_net("leafb" if reverse else "leafa", path).replace(".0/24", ".2")
     rate_bps = load * lab.fabric.shape.rate_bps
-    program = [sys.executable, "-P", "-m", "xenoovs.lab.fabric.elephant", address, f"{rate_bps}"]
+    program = [*PYTHON_MODULE, "xenoovs.lab.fabric.elephant", address, f"{rate_bps}"]
     # Begins at once: only measurements set a start time.
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)

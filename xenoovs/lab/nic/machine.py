@@ -17,7 +17,7 @@ from pathlib import Path
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import CommandFailed, LabError
 from xenoovs.lab.host import environment_of, is_alive, kill_and_wait
-from xenoovs.switch.process import missing_programs, run, try_run
+from xenoovs.switch.process import PYTHON_MODULE, missing_programs, run, try_run
 
 PORTS = 4
 """How many processes of the host can run commands in the guest at a time."""
@@ -288,7 +288,7 @@ def start_module(module: str, kernel: GuestKernel) -> str:
     # A new root has no environment: PATH for the tools of Open vSwitch, and the Python that runs now.
     package, own = Path(__file__).parents[3], str(Path(sys.executable).parent)
     # The library below numpy starts threads by default, which forks do not have.
-    agent = [sys.executable, "-P", "-m", module, str(kernel.root)]
+    agent = [*PYTHON_MODULE, module, str(kernel.root)]
     return (
         "#!/bin/sh\n"
         f"export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:{shlex.quote(own)}\n"
