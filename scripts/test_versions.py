@@ -34,8 +34,8 @@ RELEASES = {
     "bookworm": ("demo", "tests/ovs", "tests/golden", "tests/property"),
     "trixie": ("demo", "tests/ovs", "tests/golden", "tests/property"),
     "sid": ("demo", "tests/ovs", "tests/golden", "tests/property"),
-    "3.10": ("tests/golden", "tests/property"),
-    "3.12": ("tests/golden", "tests/property"),
+    "3.10": ("tests/golden", "tests/property", "tests/unit"),
+    "3.12": ("tests/golden", "tests/property", "tests/unit"),
 }
 _HOW = {"bullseye": "ovs-release", "3.10": "in-python", "3.12": "in-python"}
 _PYTHON = {"in-debian": ".venv/bin/python", "in-python": "python", "ovs-release": sys.executable}
