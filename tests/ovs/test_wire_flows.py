@@ -273,27 +273,27 @@ def bundles(draw: st.DrawFn) -> list[Bundle]:
 
 
 @pytest.fixture
-def controller(bridge: DummyBridge) -> Iterator[Switch]:
+def controller(dpu: DummyBridge) -> Iterator[Switch]:
     with running_server(Record()) as server:
-        yield Way(server).switch(bridge.ovs)
+        yield Way(server).switch(dpu.ovs)
 
 
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(sent=bundles())
-def test_all_end_in_the_same_tables(bridge: DummyBridge, controller: Switch, sent: list[Bundle]) -> None:
-    live, fake = live_switch(bridge.ovs), FakeSwitch(fake_bridge(bridge.name, _FEW_PORTS))
+def test_all_end_in_the_same_tables(dpu: DummyBridge, controller: Switch, sent: list[Bundle]) -> None:
+    live, fake = live_switch(dpu.ovs), FakeSwitch(fake_bridge(dpu.name, _FEW_PORTS))
     tables = []
     for switch in (live, controller, fake):
-        bridge.ofctl("del-flows")
+        dpu.ofctl("del-flows")
         for bundle in sent:
-            switch.apply(bridge.name, bundle)
+            switch.apply(dpu.name, bundle)
         # Each way is read by itself and, where there is another, by that one too.
         readers = (fake,) if switch is fake else (live, controller)
-        tables += [{seen.flow for seen in reader.dump_flows(bridge.name)} for reader in readers]
-        tables += [{seen.flow for seen in reader.dump_flows(bridge.name, only=FOREIGN)} for reader in readers]
-        counts = {reader.count_flows(bridge.name, only=FOREIGN) for reader in readers}
+        tables += [{seen.flow for seen in reader.dump_flows(dpu.name)} for reader in readers]
+        tables += [{seen.flow for seen in reader.dump_flows(dpu.name, only=FOREIGN)} for reader in readers]
+        counts = {reader.count_flows(dpu.name, only=FOREIGN) for reader in readers}
         assert counts == {len(tables[-1])}
     assert tables[0] == tables[1] == tables[4] == tables[5] == tables[8]
     assert tables[2] == tables[3] == tables[6] == tables[7] == tables[9]
