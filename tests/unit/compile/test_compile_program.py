@@ -14,8 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.compiled import compiled
 from tests.golden.cases import ROOT
+from tests.predicted import predict_megaflows
 from tests.strategies import port_ranges
+from tests.switch_tunnels import VIP as TUNNELED_VIP
+from tests.switch_tunnels import behind_tunnels
 from tests.unit.balancer import claim, program, service
 from xenoovs.compile.encoding import port_masks
 from xenoovs.compile.pipeline import (
@@ -30,9 +34,11 @@ from xenoovs.compile.pipeline import (
     below,
     service_priority,
 )
+from xenoovs.compile.plan import hardware_entries, most_entries
 from xenoovs.errors import CompileError
 from xenoovs.model.address import Mac, PortRange
 from xenoovs.model.balancer import Claim, Protocol
+from xenoovs.model.packet import Packet
 from xenoovs.model.values import SHORTEST_PREFIX
 from xenoovs.openflow.flow import OURS, Cookie
 
@@ -141,3 +147,15 @@ def test_masks_hold_every_port_of_the_ranges_once_and_no_two_could_be_one(ranges
     assert not [mask for mask in masks if mask.bits and replace(mask, value=mask.value ^ 1 << 16 - mask.bits) in masks]
     assert all(mask.mask == 0x10000 - (1 << 16 - mask.bits) for mask in masks)
     assert port_masks(reversed(ranges)) == masks
+
+
+def test_behind_a_tunnel_each_ecn_code_point_is_an_entry() -> None:
+    tunneled = compiled(behind_tunnels())
+    (made,) = tunneled.services
+    packets = [
+        Packet("p0", IPv4Address(0xC6336400 + client), TUNNELED_VIP, protocol=6, sport=4000, dport=80, tos=ecn)
+        for client in range(8)
+        for ecn in range(4)
+    ]
+    assert (hardware_entries(made), most_entries(made)) == (2, 8)
+    assert len(predict_megaflows(tunneled.flows, packets)) == most_entries(made)

@@ -113,6 +113,15 @@ def test_without_the_flow_of_new_connections_a_block_settles_once_more() -> None
     assert moves_of(without(of_drain()[1], learning=True)) == [BlockMove(ODD_HALF, "b1", 80.0, Phase.SETTLING)]
 
 
+def test_a_block_of_a_service_that_learns_nothing_is_open() -> None:
+    udp = replace(DRAINED, claim=replace(DRAINED.claim, protocol=Protocol.UDP))
+    before, after = compiled(small.balancer(udp)), small.balancer(replace(udp, backends=small.backends(1, 0)))
+    ports = {"p0": 1, "p1": 2}
+    program = draining(after, observed(before.flows), Progress(0.0, ports), ofports=ports)
+    _, transition = read(observed(program.flows), after, now_s=100.0)
+    assert [move.phase for _, moves in transition.services for move in moves] == [Phase.OPEN]
+
+
 LEARNED = "table=2, priority=400,ip actions=mod_dl_dst:00:00:00:00:00:01,output:p1"
 
 
