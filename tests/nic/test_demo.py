@@ -41,6 +41,7 @@ def test_echoes_with_offload_are_forwarded_by_the_nic_and_those_without_are_not(
         lab = Lab(directory)
         try:
             lab.say(*UP)
+            lab.say("apply", "my.yaml", "--yes")
             echoes = lab.say("measure", "echo", "my.yaml", *ONCE, "--offload", "both", "--yes")
         finally:
             end_it(lab)

@@ -155,7 +155,7 @@ def _ask(bed: Bed, server: _EchoServer, *, size: int, messages: int, limit_s: fl
     except CommandFailed as failed:
         raise MeasureError(
             f"no TCP echo of {size} bytes from {server.address} port {server.port} to {source}: "
-            f"{failed.stderr.strip()}; see whether the client has a route to that address by the dpu"
+            f"{failed.stderr.strip()}; is the config applied, and has the client a route to that address by the dpu?"
         ) from None
     times: list[float] = json.loads(output.stdout)
     return times
