@@ -552,11 +552,11 @@ def _fewest_blocks(weights: Sequence[int], tolerance: Fraction, widths: _Widths)
     widest = windows(weights, widths.most, tolerance)
     if widths.least == widths.most or proves_optimal(block_count(spaces), widest, 1 << widths.most):
         return spaces
-    fewest = block_count(solve(widest, 1 << widths.most))
-    if block_count(spaces) == fewest:
+    best = solve(widest, 1 << widths.most)
+    if block_count(spaces) == block_count(best):
         return spaces
-    wider = map(at, range(widths.least + 1, widths.most + 1))
-    return next(found for found in wider if block_count(found) == fewest)
+    wider = map(at, range(widths.least + 1, widths.most))
+    return next((found for found in wider if block_count(found) == block_count(best)), best)
 
 
 @lru_cache(maxsize=256)
