@@ -255,19 +255,24 @@ class Work:
         """Make the change and return its number in the history; None if it could not be written there."""
         from xenoovs.cli.saved import require_unchanged
 
-        change, history = self.change, self.history
+        change, history, entry = self.change, self.history, None
         reason = "there is no directory for it; set XDG_RUNTIME_DIR, or run as root"
-        with nullcontext() if history is None else history.held(), ThreadPoolExecutor(max_workers=1) as writer:
-            # Made while the switch works.
-            entry = writer.submit(self._entry, words)
-            now = replace(change, dump=self.switch.dump_flow_text(change.bridge, only=PROGRAM))
+        with nullcontext() if history is None else history.held():
+            with ThreadPoolExecutor(max_workers=1) as reader:
+                # The switch answers while the entry is made.
+                reading = reader.submit(self.switch.dump_flow_text, change.bridge, only=PROGRAM)
+                try:
+                    entry = self._entry(words)
+                except XenoovsError as error:
+                    reason = str(error)
+                now = replace(change, dump=reading.result())
             # The bridge may have changed while the user was asked, or while another command held it.
             require_unchanged(now, change.dump, since="the plan above was made", again=words.again)
             self._send(how, rounds)
             try:
-                if history is not None and (made := entry.result()) is not None:
-                    history.record(made)
-                    return made.number
+                if history is not None and entry is not None:
+                    history.record(entry)
+                    return entry.number
             except (XenoovsError, OSError) as error:
                 reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         echo(

@@ -74,13 +74,11 @@ def undisturbed(previous: Decision, desired: DesiredState) -> DesiredState:
         if service.backups is not None and _weighted(service) <= ejected[service.name]:
             ejected[service.name] |= _weighted(service.backups) - found.active.owners
         ramps |= {(service.name, name): part for name, part in displaced.items() if part}
-        if not ejected[service.name]:
-            continue
         home, active = found.home.shares(), found.active.shares()
         same = frozenset(name for name in _weighted(service) if home.get(name) == active.get(name))
         # A backend that is up may have its own clients alone too: it is held only where the blocks say so.
         free = replace(desired, ejected=ejected, ramps=ramps)
-        if same and _decide_service(service, found, free).active != found.active:
+        if ejected[service.name] and same and _decide_service(service, found, free).active != found.active:
             held[service.name] = same
     return replace(desired, ejected=ejected, held=held, ramps=ramps)
 
