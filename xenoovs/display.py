@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from decimal import ROUND_CEILING, Context, Decimal
+from enum import Enum
 from fractions import Fraction
 from typing import Any
 
@@ -100,6 +101,15 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def as_plain(value: object) -> object:
+    """Return a value that JSON can have: a number for a fraction, and text for types that JSON does not have."""
+    if value is None or isinstance(value, str | int | float | list | tuple | dict):
+        return value
+    if isinstance(value, Fraction):
+        return value.numerator if value.denominator == 1 else float(value)
+    return value.value if isinstance(value, Enum) else str(value)
 
 
 def unique_keys(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:

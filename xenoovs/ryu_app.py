@@ -39,7 +39,6 @@ from xenoovs.agent.control.client import ANSWER_TIMEOUT_S
 from xenoovs.agent.control.handlers import ROUTES
 from xenoovs.agent.control.schemas import ErrorAnswer, ErrorDetail
 from xenoovs.agent.daemon import Agent, AgentGroup
-from xenoovs.agent.log import LogForm, info, start_logging, warn
 from xenoovs.agent.report import LastChange
 from xenoovs.agent.state import OffloadSample
 from xenoovs.cli.agent import Options, controller_command, options_of
@@ -48,13 +47,13 @@ from xenoovs.cli.via import Reached, Resolve, is_here, reach_by
 from xenoovs.compile.plan import ChangeKind
 from xenoovs.controller.connection import BridgeConnection
 from xenoovs.controller.listen import Stream
-from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.registry import Registry
 from xenoovs.controller.server import ControllerSwitch, serve_bridge
 from xenoovs.controller.session import OFFERED, Session
 from xenoovs.decision.decision import BackendName
 from xenoovs.engine.change import Change
 from xenoovs.errors import ConfigUnreadable, FrameworkMissing, ListenError, RequestRefused, XenoovsError
+from xenoovs.log import LogForm, info, start_logging, warn
 from xenoovs.model.address import Mac
 from xenoovs.model.balancer import Uplinks
 from xenoovs.openflow.wire.frame import ECHO_REQUEST, FEATURES_REPLY, HEADER, HELLO, MULTIPART_REPLY, VERSION, Frames
@@ -307,11 +306,10 @@ class XenoovsApp(_Application):  # type: ignore[misc]
         self._options = options = _options(default_api=None if wsgi is None else "127.0.0.1:0")
         self._local = connect(options.db, options.lab)
         self._bridges = configured_bridges(options.configs, self._local, is_controller=True, lab=options.lab)
-        self._log = ControllerLog(info, warn)
         # Others that are slow do not make us wait.
         self._outbox: Queue[Any] = Queue(_MAX_EVENTS)
         self.register_handler(XenoovsRequest, self._answer)
-        self._registry = Registry(log=self._log)
+        self._registry = Registry()
         for one in self._bridges:
             self._registry.expect(one.uplinks.bridge, one.uplinks.datapath_id)
         self._registry.claim, self._registry.listener = self._claim, self._tell_topology
@@ -483,7 +481,7 @@ class XenoovsApp(_Application):  # type: ignore[misc]
         expected = self._registry.expect(uplinks.bridge, uplinks.datapath_id)
         here = self._local if is_here(self._local, uplinks, is_named=bool(self._options.lab)) else None
         switch = ControllerSwitch(self._registry, here, only=expected)
-        return reach_by(serve_bridge(expected, log=self._log), switch, resolve)
+        return reach_by(serve_bridge(expected), switch, resolve)
 
 
 def _options(*, default_api: str | None) -> Options:

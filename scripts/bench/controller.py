@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import statistics
 import tempfile
 import time
@@ -19,12 +20,12 @@ from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.tasks import LoopCall
 from xenoovs.compile.program import compile_config
 from xenoovs.controller.listen import parse_address
-from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.server import ControllerSwitch, Server
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Appointment, Engine
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
+from xenoovs.log import LOGGER
 from xenoovs.model.load import parse_config
 from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.openflow.text import render_bundle
@@ -56,7 +57,8 @@ def _server(ovs: PrivateOvs) -> Server:
     ports = [word for port in _PORTS for word in ("--", "add-port", "ovsbr1", port)]
     types = [word for port in _PORTS for word in ("--", "set", "interface", port, "type=dummy")]
     ovs.vsctl("add-br", "ovsbr1", "--", "set", "bridge", "ovsbr1", "datapath-type=dummy", *ports, *types)
-    server = Server(parse_address("127.0.0.1:0"), log=ControllerLog(_say_nothing, _say_nothing))
+    logging.getLogger(LOGGER).addHandler(logging.NullHandler())
+    server = Server(parse_address("127.0.0.1:0"))
     place = server.expect("ovsbr1").expected
     attach(find_endpoint(db=ovs.db, env={}), "ovsbr1", target=server.target)
     place.wait(timeout_s=_PATIENCE_S)
@@ -154,7 +156,3 @@ class _Timed(Engine):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{len(self.changed_s)} of {rounds} rounds have changed something")
             time.sleep(0.001)
-
-
-def _say_nothing(event: str, **facts: object) -> None:
-    return

@@ -27,13 +27,13 @@ from tests.unit.judge.doctor.facts import DATABASE, HOST
 from tests.unix_http import answering
 from xenoovs.agent.control.app import Mount
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.log import LOGGER
 from xenoovs.agent.offload import SamplePace
 from xenoovs.agent.probe.target import ProbeResult, Target, TcpTarget
 from xenoovs.agent.state import SamplesAsked
 from xenoovs.agent.telemetry import telemetry
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.fleet.commands import client
+from xenoovs.log import LOGGER
 from xenoovs.model.load import parse_config
 from xenoovs.openflow.flow import Flow
 from xenoovs.store.client import CommitOutcome, StoreConnection

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Iterator
@@ -11,10 +12,10 @@ from dataclasses import dataclass
 from tests.ovs.dummy import DummyOvs
 from tests.patience import PATIENCE_S as PATIENCE_S
 from xenoovs.controller.listen import parse_address
-from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.server import ControllerSwitch, Server
 from xenoovs.controller.session import Timeouts
 from xenoovs.lab.private_ovs import PrivateOvs
+from xenoovs.log import LOGGER, facts_of
 from xenoovs.switch.api import Switch
 from xenoovs.switch.certificates import Certificates
 from xenoovs.switch.endpoint import find_endpoint
@@ -23,19 +24,19 @@ from xenoovs.switch.management import ManagementSwitch
 _PACE = ("inactivity_probe=5000", "max_backoff=1000", "connection_mode=out-of-band")
 
 
-class Record:
-    """What a controller logged: events with their facts, oldest first."""
+class Record(logging.Handler):
+    """What the controllers of this process logged: events with their facts, oldest first."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.events: list[tuple[str, dict[str, object]]] = []
-        self.log = ControllerLog(self._record, self._record)
 
     def of(self, event: str) -> list[dict[str, object]]:
         """The facts of all events of this name."""
         return [facts for name, facts in self.events if name == event]
 
-    def _record(self, event: str, **facts: object) -> None:
-        self.events.append((event, facts))
+    def emit(self, record: logging.LogRecord) -> None:
+        self.events.append((record.getMessage(), facts_of(record)))
 
 
 @contextmanager
@@ -48,8 +49,14 @@ def running_server(
     is_redundant: bool = False,
 ) -> Iterator[Server]:
     """A controller in this process for the time of a `with`."""
-    with Server(parse_address(at), certificates, timeouts, is_redundant=is_redundant, log=record.log) as server:
-        yield server
+    logger = logging.getLogger(LOGGER)
+    logger.setLevel(logging.INFO)
+    logger.addHandler(record)
+    try:
+        with Server(parse_address(at), certificates, timeouts, is_redundant=is_redundant) as server:
+            yield server
+    finally:
+        logger.removeHandler(record)
 
 
 def connect(ovs: PrivateOvs, bridge: str, *servers: Server) -> None:

@@ -34,11 +34,11 @@ from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, MORE, committed, given, settled
 from tests.golden.test_outputs import printed
 from tests.snapshots import NOW_S
-from xenoovs.agent import log as events
 from xenoovs.dataclass import replace
 from xenoovs.display import percent
 from xenoovs.fleet.commands import client
 from xenoovs.fleet.controller import ActiveSign, FleetController
+from xenoovs.log import LOGGER
 from xenoovs.store.client import CommitOutcome, StoreConnection
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView
 
@@ -95,7 +95,6 @@ class World:
             sign=ActiveSign(Path()),
             bind_operators=self._frozen.append,
             changed=store,
-            log=events,
             switch_after_s=self._switch_after_s,
         )
 
@@ -220,7 +219,7 @@ def test_it_is_as_the_file_says(file: Path, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     for name, text in CONFIGS.items():
         Path(name).write_text(text)
-    monkeypatch.setattr(logging.getLogger(events.LOGGER), "handlers", [logging.NullHandler()])
+    monkeypatch.setattr(logging.getLogger(LOGGER), "handlers", [logging.NullHandler()])
     monkeypatch.setenv("SUDO_USER", "ann")
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.setattr(socket, "gethostname", lambda: "store1")

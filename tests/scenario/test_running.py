@@ -36,10 +36,10 @@ from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.patience import eventually
 from tests.unix_http import ask
 from xenoovs.agent.control.xenoflow import mount_xenoflow
-from xenoovs.agent.log import render_facts
 from xenoovs.agent.state import RoundFacts
 from xenoovs.compile.pipeline import Stage, cookie_of
 from xenoovs.errors import AgentRefused, CommandTimeout
+from xenoovs.log import render_facts
 from xenoovs.openflow.flow import Flow, service_of
 from xenoovs.openflow.text import parse_dump
 from xenoovs.show.conditions import notices

@@ -26,7 +26,6 @@ import yaml
 from tests.driven_agent import DrivenAgent
 from tests.fake_switch import FakeSwitch, fake_bridge
 from xenoovs.agent.health import AdvertisedChange, HealthChange
-from xenoovs.agent.log import LOGGER, facts_of, render_facts
 from xenoovs.agent.probe.target import AgentTarget, IcmpTarget
 from xenoovs.agent.report import Report
 from xenoovs.agent.state import BridgePorts, RoundFacts, Runtime
@@ -37,6 +36,7 @@ from xenoovs.decision.decision import Phase
 from xenoovs.decision.ejection import Ramps
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
+from xenoovs.log import LOGGER, facts_of, render_facts
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.load import parse_config
 from xenoovs.openflow.flow import FOREIGN, Bundle, Command, Flow, FlowMod

@@ -14,12 +14,12 @@ from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
-from xenoovs.agent.log import info, warn
 from xenoovs.agent.state import AgentState, Announcements, RoundFacts
 from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import within
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import SwitchError
+from xenoovs.log import info, warn
 from xenoovs.model.address import Vip, prefix_text
 from xenoovs.model.balancer import AgentExit, Announce, Balancer
 from xenoovs.show.snapshot import AnnouncementView

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 
-from xenoovs.agent.log import info, warn
 from xenoovs.agent.state import BridgePorts
 from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import within
@@ -23,6 +22,7 @@ from xenoovs.datapath.database import PortState
 from xenoovs.decision.decision import next_hops
 from xenoovs.errors import SwitchUnreachable, counted, worded
 from xenoovs.judge.expected import hops_in_use
+from xenoovs.log import info, warn
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import output_ports
 from xenoovs.show.snapshot import PortView, SwitchMove

@@ -25,17 +25,6 @@ from xenoovs.agent.announce import not_ready
 from xenoovs.agent.bridge_watch import follow_bridge, port_views
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.health import AdvertisedChange, HealthChange
-from xenoovs.agent.log import (
-    LOGGER,
-    Readiness,
-    RepeatFilter,
-    bridge_context,
-    current_bridge,
-    facts_of,
-    info,
-    notify,
-    warn,
-)
 from xenoovs.agent.notify import Notifier
 from xenoovs.agent.paths.devices import OpenPort
 from xenoovs.agent.paths.mover import Mover
@@ -67,6 +56,17 @@ from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import ChangesHeld, RequestRefused, RoundLate, SystemFailure, XenoovsError
+from xenoovs.log import (
+    LOGGER,
+    Readiness,
+    RepeatFilter,
+    bridge_context,
+    current_bridge,
+    facts_of,
+    info,
+    notify,
+    warn,
+)
 from xenoovs.model.balancer import Balancer
 from xenoovs.show.paths import RemoteView
 from xenoovs.show.snapshot import Event, LazySnapshot, PortView, Snapshot

@@ -18,7 +18,6 @@ from xenoovs.agent.announce import bridge_problem
 from xenoovs.agent.config_file import ConfigVersion
 from xenoovs.agent.fleet_config import FleetCache, FleetConfig
 from xenoovs.agent.health import FleetWatches, HealthChange
-from xenoovs.agent.log import info, warn
 from xenoovs.agent.state import AgentState, Membership, OffloadSample, SamplesAsked
 from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import within
@@ -31,6 +30,7 @@ from xenoovs.fleet.health import REPORT_S, Targets, targets_of
 from xenoovs.fleet.plan import Memo, digest
 from xenoovs.fleet.rollout import TOLERANCE, hw_share
 from xenoovs.judge.findings import OffloadFindings
+from xenoovs.log import info, warn
 from xenoovs.model.balancer import Balancer, service_ids
 from xenoovs.show.snapshot import FleetMembership
 from xenoovs.store.view import FORMAT, MAX_ERROR, DpuStatus, FleetView

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from threading import Lock
 
-from xenoovs.agent.log import info, warn
 from xenoovs.agent.probe.sockets import host_of, open_socket
 from xenoovs.agent.probe.target import Via
 from xenoovs.errors import MacUnknown, ParseError, SwitchError
+from xenoovs.log import info, warn
 from xenoovs.model.address import Mac, parse_mac
 from xenoovs.model.balancer import Balancer, Macs, Sought, sought, with_macs
 from xenoovs.switch.devices import read_neighbours

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from xenoovs.agent.health import HealthChange, in_maintenance
-from xenoovs.agent.log import warn
 from xenoovs.agent.probe.target import ExecTarget, ResourceShortage
 from xenoovs.agent.scheduler import Probe, probed
 from xenoovs.agent.state import AgentState, Tick
@@ -18,6 +17,7 @@ from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import BackgroundTasks
 from xenoovs.dataclass import dataclass
 from xenoovs.decision.ejection import Ejection
+from xenoovs.log import warn
 from xenoovs.model.balancer import Backend, Notify, Service
 from xenoovs.model.next_hop import mac_of
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from xenoovs.agent.config_file import ConfigFile, ConfigVersion
-from xenoovs.agent.log import info, warn
 from xenoovs.agent.overrides import (
     EndedOverride,
     Merged,
@@ -52,6 +51,7 @@ from xenoovs.errors import (
     SwitchError,
     XenoovsError,
 )
+from xenoovs.log import info, warn
 from xenoovs.show.snapshot import Override
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from xenoovs.agent.health import AdvertisedChange, HealthChange
-from xenoovs.agent.log import info, warn
 from xenoovs.agent.state import AgentState, OverrideExpired, RoundFacts
 from xenoovs.agent.tasks import call_each
 from xenoovs.compile.drains import Draining
@@ -17,6 +16,7 @@ from xenoovs.decision.decision import BackendName
 from xenoovs.display import decimal
 from xenoovs.engine.change import Change
 from xenoovs.errors import RoundLate, XenoovsError
+from xenoovs.log import info, warn
 from xenoovs.model.balancer import Balancer
 from xenoovs.show.snapshot import Override
 

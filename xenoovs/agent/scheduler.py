@@ -12,12 +12,12 @@ from heapq import heappop, heappush
 from typing import Protocol
 
 from xenoovs.agent.health import Check
-from xenoovs.agent.log import info, warn
 from xenoovs.agent.probe.target import ProbeResult, ResourceShortage, Target, quoted
 from xenoovs.agent.state import AgentState, ProbeAt, Probed
 from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import BackgroundTasks
 from xenoovs.errors import fault_text
+from xenoovs.log import info, warn
 
 _LONGEST_PAUSE_S = 60.0
 _SHORTAGE_PAUSE_S = 0.2

@@ -8,9 +8,9 @@ from contextlib import suppress
 from threading import Lock
 from typing import ParamSpec, TypeVar
 
-from xenoovs.agent.log import warn
 from xenoovs.agent.probe.target import SHORTAGES
 from xenoovs.errors import fault_text
+from xenoovs.log import warn
 
 Running = Coroutine[None, None, None]
 TaskFactory = Callable[[], Running]

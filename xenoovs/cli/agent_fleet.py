@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from xenoovs.agent.control.files import AgentPaths
 from xenoovs.agent.fleet import FleetMember
 from xenoovs.agent.fleet_config import FleetCache, FleetConfig
-from xenoovs.agent.log import info, warn
 from xenoovs.agent.tasks import LoopCall, call_each
 from xenoovs.errors import ConfigError, FleetCacheUnusable, StoredServiceUnusable
+from xenoovs.log import info, warn
 from xenoovs.model.fleet import join
 from xenoovs.model.include import ConfigSources
 from xenoovs.store.client import DpuStatusClient, StoreClient

@@ -25,7 +25,6 @@ from xenoovs.agent.control.files import AgentPaths, BridgeLocks, agent_paths, bo
 from xenoovs.agent.control.serve import ApiListener, Listen, ServedAgent, open_port, serve, serve_several, unix_listener
 from xenoovs.agent.control.xenoflow import mount_xenoflow
 from xenoovs.agent.daemon import Agent, AgentGroup, Settings, Starter, handle_signals
-from xenoovs.agent.log import LogForm, start_logging, warn
 from xenoovs.agent.neighbour import Neighbours
 from xenoovs.agent.offload import RuleUse, SamplePace
 from xenoovs.agent.paths.devices import ProbePort
@@ -42,6 +41,7 @@ from xenoovs.cli.via import Reach, reaching
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.database import PortState
 from xenoovs.errors import ConfigError, ListenError, RequestRefused, SameBridge, StandingBy, StateUnusable, SwitchError
+from xenoovs.log import LogForm, start_logging, warn
 from xenoovs.model.balancer import Balancer, ProbeKind, Uplinks
 from xenoovs.model.load import parse_config, read_config
 from xenoovs.regex import DOTALL, MULTILINE, regex

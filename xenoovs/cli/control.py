@@ -222,7 +222,7 @@ def _show_event(event: dict[str, Any], output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         echo(json.dumps(event))
         return
-    from xenoovs.agent.log import render_facts
+    from xenoovs.log import render_facts
 
     moment = datetime.fromtimestamp(event["time_s"]).astimezone().isoformat(sep=" ", timespec="milliseconds")[:23]
     facts = render_facts(event["facts"])

@@ -232,7 +232,7 @@ def _show(each: Described) -> None:
 
 
 def _facts(each: Described) -> Iterator[tuple[str, str]]:
-    from xenoovs.agent.log import render_facts
+    from xenoovs.log import render_facts
 
     row, backend, now_s = each.row, each.row.value, each.row.now_s
     state, last_probe = BackendView.state_cell.text(row), BackendView.probe_cell.text(row)

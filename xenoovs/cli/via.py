@@ -9,17 +9,16 @@ from time import monotonic
 
 import click
 
-from xenoovs.agent.log import info, notify, warn
 from xenoovs.cli.agent import Control, Options
 from xenoovs.controller.bridge import ConnectHint
 from xenoovs.controller.listen import Address, UnixAddress, parse_address
-from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.mastership import Mastership
 from xenoovs.controller.server import ControllerSwitch, ServedBridge, Server, port_states
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import ControllerPresent, OtherDatapath, SwitchError
+from xenoovs.log import notify, warn
 from xenoovs.model.balancer import Balancer, Uplinks
 from xenoovs.switch.api import require_not_of_ovn
 from xenoovs.switch.bridge_controller import attach, quicken
@@ -40,8 +39,8 @@ def serving(
 ) -> Iterator[Server]:
     """Run a controller for these bridges, until the end of the `with`. `wanted`: for each bridge, the Open vSwitch of
     this host if the bridge is there. Raises click.UsageError, CannotListen, CertificateUnusable, SwitchError."""
-    address, log = _address(control.listen, local), ControllerLog(info, warn)
-    with Server(address, _certificates(control, address), is_redundant=control.redundant, log=log) as server:
+    address = _address(control.listen, local)
+    with Server(address, _certificates(control, address), is_redundant=control.redundant) as server:
         # First of all, for a bridge may connect at any moment and would be refused.
         bridges = [server.expect(uplinks.bridge, uplinks.datapath_id).expected for uplinks in wanted]
         for expected, here in zip(bridges, wanted.values(), strict=True):

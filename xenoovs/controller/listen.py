@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from time import monotonic
 
-from xenoovs.controller.log import ControllerLog, surviving
+from xenoovs.controller.log import surviving
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import CannotListen
 from xenoovs.regex import ASCII, regex
@@ -234,7 +234,7 @@ class SwitchListener:
     """Accepts connections until it is closed, and serves each in a thread.
 
     `serve` is called after the TLS handshake with the stream, the peer (ADDRESS:PORT, or the path of the socket), the
-    monotonic time of the connection, and a function to call when the bridge is admitted.
+    monotonic time of the connection, and a function to call when the bridge is admitted. `warn`: logs refused peers.
     """
 
     def __init__(
@@ -242,11 +242,11 @@ class SwitchListener:
         address: Address,
         *,
         serve: Callable[[Stream, str, float, Callable[[], None]], None],
-        log: ControllerLog,
+        warn: Callable[..., None],
         certificates: Certificates | None = None,
     ) -> None:
         """Raises CannotListen, CertificateUnusable."""
-        self._serve, self._log = serve, log
+        self._serve, self._warn = serve, warn
         self._context = certificates.context() if certificates is not None else None
         self._socket = _listen(address)
         self.address = address
@@ -283,19 +283,19 @@ class SwitchListener:
             try:
                 plain, peer = self._socket.accept()
             except TimeoutError:
-                with surviving(self._log, "listening"):
+                with surviving("listening"):
                     self._replace_lost_socket()
                 continue
             except OSError as error:
                 # EMFILE, ENFILE, ENOBUFS and ENOMEM come back at once while the connection waits (accept(2)).
                 if not is_exhausted:
                     reason = error.strerror or type(error).__name__
-                    self._log.warn("connections cannot be accepted; retrying", reason=reason)
+                    self._warn("connections cannot be accepted; retrying", reason=reason)
                 is_exhausted = True
                 self._closing.wait(_EXHAUSTED_PAUSE_S)
                 continue
             is_exhausted = False
-            with surviving(self._log, "listening"):
+            with surviving("listening"):
                 try:
                     self._start(plain, peer)
                 except (OSError, RuntimeError):
@@ -332,7 +332,7 @@ class SwitchListener:
 
     def _welcome(self, sock: socket.socket, host: str, peer: str, accepted_s: float) -> None:
         try:
-            with surviving(self._log, "a connection"), suppress(OSError), sock:
+            with surviving("a connection"), suppress(OSError), sock:
                 self._secure(sock, host)
                 self._serve(Stream(sock), peer, accepted_s, partial(self._pending.release, sock))
         finally:
@@ -345,7 +345,7 @@ class SwitchListener:
             sock.do_handshake()
         except OSError as error:
             reason = getattr(error, "reason", None) or error.strerror or type(error).__name__
-            self._log.warn("a connection is refused: no TLS with a certificate we trust", peer=host, reason=reason)
+            self._warn("a connection is refused: no TLS with a certificate we trust", peer=host, reason=reason)
             raise
 
 

@@ -1,4 +1,4 @@
-"""Logging of the controller: the functions that the caller passes in, rate limits, and names of OpenFlow errors."""
+"""What the controller logs: its own faults, warnings about refused peers, and names of OpenFlow errors."""
 
 from __future__ import annotations
 
@@ -6,32 +6,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 from time import monotonic
-from typing import Protocol
 
-from xenoovs.dataclass import dataclass
 from xenoovs.errors import fault_text
+from xenoovs.log import warn
 from xenoovs.openflow.wire.frame import Error
 
 
-class LogEvent(Protocol):
-    def __call__(self, event: str, **facts: object) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class ControllerLog:
-    """The functions by which the controller logs. `warn`: for events that need an operator's attention."""
-
-    info: LogEvent
-    warn: LogEvent
-
-
 @contextmanager
-def surviving(log: ControllerLog, part: str) -> Iterator[None]:
+def surviving(part: str) -> Iterator[None]:
     """Log an unexpected exception and go on: a thread that ends would leave its part undone, unnoticed."""
     try:
         yield
     except Exception as error:  # noqa: BLE001
-        log.warn("internal error; going on", part=part, reason=fault_text(error))
+        warn("internal error; going on", part=part, reason=fault_text(error))
 
 
 class TokenBucket:
@@ -62,8 +49,8 @@ class LogLimit:
     Suppressed warnings are counted; the next one of their kind reports the number.
     """
 
-    def __init__(self, log: ControllerLog, *, now_s: Callable[[], float] = monotonic) -> None:
-        self._log, self._now_s = log, now_s
+    def __init__(self, *, now_s: Callable[[], float] = monotonic) -> None:
+        self._now_s = now_s
         self._lock = Lock()
         self._logged: set[tuple[str, str]] = set()
         self._buckets: dict[str, TokenBucket] = {}
@@ -90,9 +77,9 @@ class LogLimit:
             before = self._suppressed.get(event, 0)
             self._suppressed[event] = 0 if may else before + 1
         if may:
-            self._log.warn(event, **facts, **({"suppressed": before} if before else {}))
+            warn(event, **facts, **({"suppressed": before} if before else {}))
         elif not before:
-            self._log.warn("too many refused connections to log each", last=event)
+            warn("too many refused connections to log each", last=event)
 
 
 def describe_error(error: Error) -> dict[str, object]:

@@ -17,10 +17,11 @@ from threading import Event, Lock, Thread
 
 from xenoovs.controller.bridge import ExpectedBridge
 from xenoovs.controller.connection import BridgeConnection, dump
-from xenoovs.controller.log import ControllerLog, surviving
+from xenoovs.controller.log import surviving
 from xenoovs.controller.session import XID
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import NotEncodable, StandingBy, SwitchError
+from xenoovs.log import info, warn
 from xenoovs.openflow.flow import LEASE_OWNER, OWNER_MASK, Command, CookieMask, Flow, FlowKey, FlowMod, Match, Resubmit
 from xenoovs.openflow.wire.flow import encode_flow_mod, note_action, note_of
 from xenoovs.openflow.wire.frame import NO_NUMBERS
@@ -108,8 +109,8 @@ _NO_GENERATION = (1 << 64) - 1
 class Mastership:
     """The role of this controller at one bridge. It has a thread until `close`."""
 
-    def __init__(self, expected: ExpectedBridge, *, log: ControllerLog) -> None:
-        self._expected, self._log = expected, log
+    def __init__(self, expected: ExpectedBridge) -> None:
+        self._expected = expected
         self._cookie = _RELEASED | (randbits(47) + 1)
         self._lock, self._sending = Lock(), Lock()
         self._identity, self._holder = "", ""
@@ -159,10 +160,10 @@ class Mastership:
             connection = self._expected.connection
             if connection is not last:
                 last, self._watch, self._is_standing_by = connection, HeartbeatWatch(), False
-            with surviving(self._log, "roles"):
+            with surviving("roles"):
                 self._deliver()
             # SwitchError: the connection ends and comes back: another connection, and another step.
-            with surviving(self._log, "roles"), suppress(SwitchError):
+            with surviving("roles"), suppress(SwitchError):
                 if connection is not None:
                     self._step(connection)
 
@@ -197,7 +198,7 @@ class Mastership:
         connection.is_standby = False
         self._send_lease()
         self._watch, self._is_standing_by = HeartbeatWatch(), False
-        self._log.info("this controller is master", bridge=self._expected.label)
+        info("this controller is master", bridge=self._expected.label)
         self._expected.wake()
 
     def _stand_by(self, connection: BridgeConnection, lease: Lease | None) -> None:
@@ -209,7 +210,7 @@ class Mastership:
         self._is_standing_by = True
         _, generation = _request_role(connection, Role.NOCHANGE, 0)
         _request_role(connection, Role.SLAVE, 0 if generation == _NO_GENERATION else generation)
-        self._log.info("another controller is master; standing by", bridge=self._expected.label)
+        info("another controller is master; standing by", bridge=self._expected.label)
 
     def _follow(self, lease: Lease | None) -> None:
         """Adopt the state of a lease if it is newer."""
@@ -242,7 +243,7 @@ class Mastership:
                 packed = encode_flow_mod(FlowMod(Command.ADD, flow), xid=XID, ofports=NO_NUMBERS)
             except NotEncodable as problem:
                 event = "the run-time state is too large to be shared with other controllers"
-                self._log.warn(event, bridge=self._expected.label, reason=str(problem))
+                warn(event, bridge=self._expected.label, reason=str(problem))
                 return
             connection.session.send(packed)
 

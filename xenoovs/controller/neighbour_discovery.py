@@ -12,10 +12,11 @@ from time import monotonic
 from xenoovs.compile.encoding import vlan_is
 from xenoovs.compile.pipeline import NEIGHBOUR_DISCOVERY_PRIORITY, Stage
 from xenoovs.controller.connection import BridgeConnection
-from xenoovs.controller.log import ControllerLog, TokenBucket, surviving
+from xenoovs.controller.log import TokenBucket, surviving
 from xenoovs.controller.session import XID
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import NotEncodable, WireError
+from xenoovs.log import warn
 from xenoovs.model.address import Family, checksum, prefix_of
 from xenoovs.model.balancer import Balancer, Protocol, share_frames
 from xenoovs.model.next_hop import NO_TAG
@@ -214,10 +215,9 @@ class NeighbourProxy:
         self,
         connection: Callable[[], BridgeConnection | None],
         *,
-        log: ControllerLog,
         now_s: Callable[[], float] = monotonic,
     ) -> None:
-        self._connection, self._log, self._now_s = connection, log, now_s
+        self._connection, self._now_s = connection, now_s
         self._macs: Macs = {}
         self._flows: tuple[Flow, ...] = ()
         self._balancer: Balancer | None = None
@@ -256,7 +256,7 @@ class NeighbourProxy:
                 self.answered += 1
                 connection.session.send(packed)
         except (WireError, NotEncodable) as problem:
-            self._log.warn("a packet-in cannot be parsed", bridge=connection.label, reason=str(problem))
+            warn("a packet-in cannot be parsed", bridge=connection.label, reason=str(problem))
 
     def close(self) -> None:
         """Remove the flows, so that neighbour discovery is forwarded as without a controller at once."""
@@ -269,7 +269,7 @@ class NeighbourProxy:
         while not self._is_closing:
             self._wake.wait(_STEP_S)
             self._wake.clear()
-            with surviving(self._log, "neighbour discovery"):
+            with surviving("neighbour discovery"):
                 self._renew()
 
     def _renew(self) -> None:
@@ -296,4 +296,4 @@ class NeighbourProxy:
         now_s = self._now_s()
         if now_s >= self._quiet_until_s:
             self._quiet_until_s = now_s + _QUIET_S
-            self._log.warn("packets come faster than they are answered", bridge=connection.label, limit_pps=RATE_PER_S)
+            warn("packets come faster than they are answered", bridge=connection.label, limit_pps=RATE_PER_S)

@@ -8,9 +8,10 @@ from time import monotonic
 
 from xenoovs.controller.bridge import ConnectHint, ExpectedBridge, is_refusal, monitor_request, touches_ours
 from xenoovs.controller.connection import BridgeConnection
-from xenoovs.controller.log import ControllerLog, LogEvent, LogLimit, describe_error
+from xenoovs.controller.log import LogLimit, describe_error
 from xenoovs.controller.session import Session
 from xenoovs.errors import OpenFlowVersionDisabled
+from xenoovs.log import info, warn
 from xenoovs.openflow.flow import OURS
 from xenoovs.openflow.wire.frame import (
     ERROR,
@@ -37,13 +38,13 @@ class Registry:
     name or by name and datapath id. `claim`: called with a session and whether its bridge is expected; returns whether
     another part decides about it. `listener`: called with a connection when it begins (True) and when it is lost."""
 
-    def __init__(self, *, log: ControllerLog, is_redundant: bool = False) -> None:
+    def __init__(self, *, is_redundant: bool = False) -> None:
         self._expected: tuple[ExpectedBridge, ...] = ()
-        self._log, self._is_redundant = log, is_redundant
+        self._is_redundant = is_redundant
         self.target: str | None = None
         self._lock = Lock()
         self._sessions: dict[Session, tuple[ExpectedBridge, BridgeConnection]] = {}
-        self.log_limit = LogLimit(log)
+        self.log_limit = LogLimit()
         self.claim: Callable[[Session, bool], bool] = lambda _session, _is_expected: False
         self.listener: Callable[[BridgeConnection, bool], None] = lambda _connection, _is_connected: None
 
@@ -119,10 +120,10 @@ class Registry:
         elif kind == ERROR and not is_refusal(frame):
             error = decode_error(frame)
             connection.is_standby = connection.is_standby or is_slave_error(error)
-            self._log.warn("the switch reports an error", bridge=expected.label, **describe_error(error))
+            warn("the switch reports an error", bridge=expected.label, **describe_error(error))
         elif kind == ROLE_STATUS:
             connection.is_standby = True
-            self._log.warn("another controller has become master", bridge=expected.label)
+            warn("another controller has become master", bridge=expected.label)
         elif kind == PACKET_IN:
             expected.receive_packet(connection, frame)
 
@@ -149,7 +150,7 @@ class Registry:
         is_current = expected.end(connection, reason)
         connection.hang_up(reason)
         if is_current:
-            self._log.warn("bridge disconnected", bridge=expected.label, reason=reason)
+            warn("bridge disconnected", bridge=expected.label, reason=reason)
             expected.wake()
             self.listener(connection, False)  # noqa: FBT003
 
@@ -167,7 +168,7 @@ class Registry:
             expected.begin(connection)
         session.send(monitor_request())
         datapath = f"{connection.datapath_id:016x}"
-        self._log.info("bridge connected", bridge=expected.label, datapath_id=datapath, peer=session.peer)
+        info("bridge connected", bridge=expected.label, datapath_id=datapath, peer=session.peer)
         expected.wake()
         self.listener(connection, True)  # noqa: FBT003
 
@@ -175,18 +176,18 @@ class Registry:
         before, connection.ports = {port.name: port.is_up for port in connection.ports}, ports
         for port in ports:
             if before.get(port.name) != port.is_up:
-                log = self._log.info if port.is_up else self._log.warn
+                log = info if port.is_up else warn
                 self._log_port(expected, port.name, f"port {'up' if port.is_up else 'down'}", log)
         for name in sorted(before.keys() - {port.name for port in ports}):
-            self._log_port(expected, name, "port removed", self._log.warn)
+            self._log_port(expected, name, "port removed", warn)
         expected.wake()
 
-    def _log_port(self, expected: ExpectedBridge, name: str, event: str, log: LogEvent) -> None:
+    def _log_port(self, expected: ExpectedBridge, name: str, event: str, log: Callable[..., None]) -> None:
         is_logged, is_limit = expected.limit_port_event(now_s=monotonic())
         if is_logged:
             log(event, bridge=expected.label, port=name)
         elif is_limit:
-            self._log.warn("too many port changes to log each; all are processed", bridge=expected.label)
+            warn("too many port changes to log each; all are processed", bridge=expected.label)
 
     def _refuse(self, session: Session, *, reason: str) -> None:
         datapath = f"{session.datapath_id:016x}"

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from xenoovs.controller.bridge import ExpectedBridge
 from xenoovs.controller.connection import BridgeConnection, count, dump, send_bundle, wait_in_step
 from xenoovs.controller.listen import Address, Stream, SwitchListener
-from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.mastership import Mastership
 from xenoovs.controller.neighbour_discovery import NeighbourProxy
 from xenoovs.controller.registry import Registry
@@ -22,6 +21,7 @@ from xenoovs.dataclass import dataclass
 from xenoovs.datapath.database import UNKNOWN_TYPE, BridgeState, Controller, PortState
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.errors import BridgeMissing, NotInOpenFlow, OtherBridge, StandingBy, SwitchError
+from xenoovs.log import info
 from xenoovs.openflow.flow import OURS, Bundle, Cookies, ObservedFlow
 from xenoovs.openflow.text import render_mac
 from xenoovs.openflow.wire.message import Port
@@ -51,10 +51,10 @@ class ServedBridge:
             self.mastership.close()
 
 
-def serve_bridge(expected: ExpectedBridge, *, log: ControllerLog) -> ServedBridge:
-    proxy = NeighbourProxy(lambda: expected.connection, log=log)
+def serve_bridge(expected: ExpectedBridge) -> ServedBridge:
+    proxy = NeighbourProxy(lambda: expected.connection)
     expected.receive_packet = proxy.receive
-    return ServedBridge(expected, proxy, Mastership(expected, log=log) if expected.is_shared else None)
+    return ServedBridge(expected, proxy, Mastership(expected) if expected.is_shared else None)
 
 
 class Server:
@@ -68,17 +68,16 @@ class Server:
         timeouts: Timeouts | None = None,
         *,
         is_redundant: bool = False,
-        log: ControllerLog,
     ) -> None:
-        self._timeouts, self._log = timeouts, log
+        self._timeouts = timeouts
         self._sessions: set[Session] = set()
         self._bridges: dict[ExpectedBridge, ServedBridge] = {}
         self._is_closing = False
-        self.registry = Registry(log=log, is_redundant=is_redundant)
-        limited = ControllerLog(log.info, self.registry.log_limit.warn)
-        self._listener = SwitchListener(address, serve=self._serve, log=limited, certificates=certificates)
+        self.registry = Registry(is_redundant=is_redundant)
+        warn = self.registry.log_limit.warn
+        self._listener = SwitchListener(address, serve=self._serve, warn=warn, certificates=certificates)
         self.registry.target = self._listener.target
-        log.info("waiting for bridges", at=self._listener.target)
+        info("waiting for bridges", at=self._listener.target)
 
     @property
     def target(self) -> str:
@@ -99,7 +98,7 @@ class Server:
         """Admit a bridge when it connects, and serve it. Returns the same value for the same bridge."""
         expected = self.registry.expect(bridge, datapath_id)
         if expected not in self._bridges:
-            self._bridges[expected] = serve_bridge(expected, log=self._log)
+            self._bridges[expected] = serve_bridge(expected)
         return self._bridges[expected]
 
     def close(self) -> None:

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import Protocol
 
 from xenoovs.errors import StoreRejected, StoreUnreachable, XenoovsError, first_names
 from xenoovs.fleet.health import FleetHealth, changed_health
@@ -29,6 +28,7 @@ from xenoovs.fleet.plan import (
 )
 from xenoovs.fleet.rollout import WaveWatch, with_baseline
 from xenoovs.fleet.snapshot import clocks_ms
+from xenoovs.log import info, warn
 from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
 from xenoovs.store.view import Action, Changes, DpuStatus, FleetView
 
@@ -98,14 +98,6 @@ _POLL_S = 0.2
 _RETRY_S = 1.0
 
 
-class Log(Protocol):
-    """The log of a controller."""
-
-    def info(self, event: str, **facts: object) -> None: ...
-
-    def warn(self, event: str, **facts: object) -> None: ...
-
-
 class FleetController:
     """Reconciles the store with the newest intent, the overrides and the reports of DPUs."""
 
@@ -117,12 +109,11 @@ class FleetController:
         sign: ActiveSign,
         bind_operators: Callable[[bool], None],
         changed: Event,
-        log: Log,
         switch_after_s: float = SWITCH_AFTER_S,
     ) -> None:
         """`bind_operators`: sets what operators may change, in a freeze (True) or without. `changed`: set by both
         clients on news. `switch_after_s`: from a decision until DPUs switch; 0 if they switch at once."""
-        self._store, self._states, self._changed, self._log = store, states, changed, log
+        self._store, self._states, self._changed = store, states, changed
         self._sign, self._bind_operators = sign, bind_operators
         self._is_frozen: bool | None = None
         self._switch_after_s = switch_after_s
@@ -213,9 +204,9 @@ class FleetController:
         if step.changes is None or not self._commit(view, step.changes):
             return
         if step.silent:
-            self._log.warn("wave passed without some DPUs", wave=view.wave, dpus=first_names(step.silent))
+            warn("wave passed without some DPUs", wave=view.wave, dpus=first_names(step.silent))
         if not step.reason:
-            self._log.info("wave passed", generation=view.generation + 1, wave=view.wave)
+            info("wave passed", generation=view.generation + 1, wave=view.wave)
 
     def _write_change(self, view: FleetView, change: FleetChange) -> None:
         """Write one change. Raises XenoovsError."""
@@ -236,7 +227,7 @@ class FleetController:
             return
         if is_written:
             intent = change.changes.intent or view.intent
-            self._log.info(
+            info(
                 "written",
                 generation=view.generation + 1,
                 intent=intent,
@@ -255,14 +246,14 @@ class FleetController:
         outcome = self._store.commit(view.generation, changes)
         if outcome is not CommitOutcome.COMMITTED:
             # The next view shows what another controller, or this transaction, has written.
-            self._log.info("not written; reading again", generation=view.generation, outcome=outcome.value)
+            info("not written; reading again", generation=view.generation, outcome=outcome.value)
             return False
         if changes.wave:
-            self._log.info("wave begins", generation=view.generation + 1, wave=changes.wave)
+            info("wave begins", generation=view.generation + 1, wave=changes.wave)
         self._report_health(view, changes)
         for number, intent in changes.intents.items():
             if intent is not None and intent.comment.startswith("refused: "):
-                self._log.warn("config refused", intent=number, reason=intent.comment.removeprefix("refused: "))
+                warn("config refused", intent=number, reason=intent.comment.removeprefix("refused: "))
         return True
 
     def _with_entry(self, view: FleetView, changes: Changes, text: str) -> Changes:
@@ -278,7 +269,7 @@ class FleetController:
         for _, each in sorted(view.actions.items() - known.items()):
             facts = {name: getattr(each, name) for name in ("host", "certificate", "config", "changed", "comment")}
             given = {name: fact for name, fact in facts.items() if fact}
-            self._log.info("fleet changed", action=each.text, author=each.author, **given)
+            info("fleet changed", action=each.text, author=each.author, **given)
 
     def _timed(self, view: FleetView, changes: Changes) -> Changes:
         """Return changes with the time at which DPUs switch to them."""
@@ -288,16 +279,16 @@ class FleetController:
     def _report_health(self, view: FleetView, changes: Changes) -> None:
         for target, is_down in changed_health(view, changes.watches).items():
             if is_down:
-                self._log.warn("target down", target=target, generation=view.generation + 1)
+                warn("target down", target=target, generation=view.generation + 1)
             else:
-                self._log.info("target up", target=target, generation=view.generation + 1)
+                info("target up", target=target, generation=view.generation + 1)
         if changes.silent is not None and (new := changes.silent - view.silent):
-            self._log.warn("DPUs are silent", dpus=first_names(sorted(new)))
+            warn("DPUs are silent", dpus=first_names(sorted(new)))
         for name, dpu in changes.dpus.items():
             if dpu is not None and dpu.is_unfit:
-                self._log.warn("DPU not fit: it withdraws", dpu=name, generation=view.generation + 1)
+                warn("DPU not fit: it withdraws", dpu=name, generation=view.generation + 1)
             elif dpu is not None:
-                self._log.info("DPU fit again", dpu=name, generation=view.generation + 1)
+                info("DPU fit again", dpu=name, generation=view.generation + 1)
 
     def _watch_connection(self) -> None:
         connection = self._store.connection
@@ -308,14 +299,14 @@ class FleetController:
             self._health, self._watch = FleetHealth(self._memo), WaveWatch()
             self._sign.show(is_active=is_active)
             if is_active:
-                self._log.info("active: the server leads", remote=connection.remote)
+                info("active: the server leads", remote=connection.remote)
             else:
-                self._log.info("passive", reason=connection.reason or "another server leads")
+                info("passive", reason=connection.reason or "another server leads")
 
     def _warn_once(self, problem: XenoovsError | str) -> None:
         if str(problem) != self._shown:
             self._shown = str(problem)
-            self._log.warn("cannot decide", reason=self._shown)
+            warn("cannot decide", reason=self._shown)
 
 
 def time_ms() -> int:

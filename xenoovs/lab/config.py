@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from xenoovs.agent.log import warn
 from xenoovs.lab.lab import CONFIG, CONFIG_SOURCE, Lab, sole_owner, write_whole
 from xenoovs.lab.probing import in_lab
 from xenoovs.lab.servers import follow_config
+from xenoovs.log import warn
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.include import ConfigSources
 

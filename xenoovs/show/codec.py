@@ -13,6 +13,7 @@ from functools import cache, partial
 from operator import attrgetter
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from xenoovs.display import as_plain
 from xenoovs.errors import ParseError
 from xenoovs.show.column import fields_of
 
@@ -25,15 +26,6 @@ _PRIMITIVES: Mapping[object, tuple[str, tuple[type, ...]]] = {
     bool: ("boolean", (bool,)),
 }
 _UNIONS = (Union, types.UnionType)
-
-
-def as_plain(value: object) -> object:
-    """Return a value that JSON can have: a number for a fraction, and text for types that JSON does not have."""
-    if value is None or isinstance(value, str | int | float | list | tuple | dict):
-        return value
-    if isinstance(value, Fraction):
-        return value.numerator if value.denominator == 1 else float(value)
-    return value.value if isinstance(value, Enum) else str(value)
 
 
 def _encoded(value: object) -> object:

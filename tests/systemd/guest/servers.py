@@ -12,7 +12,7 @@ from typing import Any
 
 import dns.message
 
-from xenoovs.agent.log import notify
+from xenoovs.log import notify
 
 TCP, HTTP, HTTPS, DNS, UDP, LOCAL = 7000, 8080, 8443, 53, 7001, 7002
 """Ports on all addresses; LOCAL on one alone."""

@@ -29,7 +29,6 @@ from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.control.client import Client
 from xenoovs.agent.daemon import Agent, AgentGroup, handle_signals
 from xenoovs.agent.fleet_config import FleetConfig
-from xenoovs.agent.log import warn
 from xenoovs.agent.neighbour import Neighbours
 from xenoovs.agent.offload import SamplePace
 from xenoovs.agent.rollback import roll_back, take_checkpoint
@@ -53,6 +52,7 @@ from xenoovs.errors import (
     SwitchUnreachable,
     WouldBeUnencrypted,
 )
+from xenoovs.log import warn
 from xenoovs.model.balancer import Balancer, Drain, DrainMode, Protocol, service_ids, sought
 from xenoovs.model.load import load_config, parse_config
 from xenoovs.model.tunnel import Ipsec, TunnelPorts

@@ -46,10 +46,10 @@ from xenoovs.agent.control.handlers import ROUTES
 from xenoovs.agent.control.schemas import READY_PATH, openapi_document
 from xenoovs.agent.control.serve import ApiListener, Listen, open_port
 from xenoovs.agent.control.xenoflow import mount_xenoflow, xenoflow_document
-from xenoovs.agent.log import LOGGER
 from xenoovs.agent.snapshot_builder import Moment, service_views
 from xenoovs.agent.state import Membership
 from xenoovs.errors import AgentRuns, ListenError, RequestRefused
+from xenoovs.log import LOGGER
 from xenoovs.migrate.xenoflow import read_xenoflow
 from xenoovs.show.snapshot import Counted, FleetMembership, ServiceView
 from xenoovs.switch.endpoint import answers, find_endpoint

@@ -28,7 +28,6 @@ from tests.probe_support import Talk, ask, nothing_left, tcp_server, udp_answers
 from tests.processes import command_line
 from tests.unit import balancer as small
 from xenoovs.agent import scheduler as module
-from xenoovs.agent.log import LOGGER
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.target import (
     AgentTarget,
@@ -48,6 +47,7 @@ from xenoovs.agent.state import AgentState, ConfigFollowed
 from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import BackgroundTasks
 from xenoovs.display import span
+from xenoovs.log import LOGGER
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import Health, ProbeKind
 from xenoovs.switch.process import run

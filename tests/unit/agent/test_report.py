@@ -31,18 +31,6 @@ from tests.unit import balancer as small
 from xenoovs.agent.bridge_watch import PortEvent, port_events
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent, AgentGroup, Starter
-from xenoovs.agent.log import (
-    LOGGER,
-    LogForm,
-    Readiness,
-    RepeatFilter,
-    bridge_context,
-    facts_of,
-    info,
-    notify,
-    start_logging,
-    warn,
-)
 from xenoovs.agent.report import Report
 from xenoovs.agent.state import RoundFacts
 from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, within
@@ -54,6 +42,18 @@ from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import BridgeMissing, ConfigError, OtherBridge
+from xenoovs.log import (
+    LOGGER,
+    LogForm,
+    Readiness,
+    RepeatFilter,
+    bridge_context,
+    facts_of,
+    info,
+    notify,
+    start_logging,
+    warn,
+)
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.include import ConfigSources
 from xenoovs.model.load import parse_config

@@ -21,7 +21,7 @@ from tests.patience import PATIENCE_S, eventually
 from tests.unit.balancer import balancer, claim, service
 from xenoovs.controller.bridge import ConnectHint, ExpectedBridge, Throttle, touches_ours
 from xenoovs.controller.listen import PendingConnections, SwitchListener, UnixAddress, parse_address
-from xenoovs.controller.log import WARNINGS, ControllerLog, LogLimit, TokenBucket
+from xenoovs.controller.log import WARNINGS, LogLimit, TokenBucket
 from xenoovs.controller.mastership import MISSED_READS, HeartbeatWatch, Lease, Mastership, ObservedLease, decode_lease
 from xenoovs.controller.neighbour_discovery import NeighbourProxy
 from xenoovs.errors import MalformedOpenFlow, SwitchUnreachable
@@ -151,17 +151,20 @@ LIMITED = "too many refused connections to log each"
 class Logged:
     """What was logged, with a clock that is set."""
 
-    def __init__(self) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.events: list[tuple[str, dict[str, object]]] = []
         self.time_s = 0.0
-        self.limit = LogLimit(ControllerLog(self._record, self._record), now_s=lambda: self.time_s)
+        self.limit = LogLimit(now_s=lambda: self.time_s)
+        monkeypatch.setattr("xenoovs.controller.log.warn", self._record)
 
     def _record(self, event: str, **facts: object) -> None:
         self.events.append((event, facts))
 
 
-def test_each_reason_of_a_peer_is_logged_once_and_of_a_thousand_there_are_twenty_lines_and_a_final_one() -> None:
-    logged, closed = Logged(), "a connection is closed"
+def test_each_reason_of_a_peer_is_logged_once_and_of_a_thousand_there_are_twenty_lines_and_a_final_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logged, closed = Logged(monkeypatch), "a connection is closed"
     for number in [0, 0, *range(1000)]:
         logged.limit.once(f"192.0.2.{number // 2}", closed, reason=f"malformed OpenFlow: {number}")
     *lines, (last, _) = logged.events
@@ -175,8 +178,8 @@ def test_each_reason_of_a_peer_is_logged_once_and_of_a_thousand_there_are_twenty
     assert logged.events[-1][0] == "bridge refused"
 
 
-def test_what_was_left_out_is_counted() -> None:
-    logged = Logged()
+def test_what_was_left_out_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    logged = Logged(monkeypatch)
     for number in range(WARNINGS + 7):
         logged.limit.warn("bridge refused", bridge=f"br{number}")
     logged.time_s += 31
@@ -260,9 +263,9 @@ def test_many_changes_wake_once_and_once_more_after_a_pause() -> None:
 class Fault:
     """Something that fails, and what is logged of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.warnings: list[dict[str, object]] = []
-        self.log = ControllerLog(lambda event, **facts: None, lambda event, **facts: self.warnings.append(facts))
+        monkeypatch.setattr("xenoovs.controller.log.warn", lambda event, **facts: self.warnings.append(facts))
 
     def raise_it(self, *_: object) -> Any:
         raise LookupError("of a kind that nobody expects")
@@ -273,18 +276,18 @@ class Fault:
         return sum(str(each["reason"]).startswith(reason) for each in self.warnings) > 1
 
 
-def test_roles() -> None:
-    fault = Fault()
+def test_roles(monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = Fault(monkeypatch)
     # A connection that has nothing of one.
     bridge: Any = SimpleNamespace(connection=SimpleNamespace(is_standby=True), label="ovsbr1")
-    mastership = Mastership(bridge, log=fault.log)
+    mastership = Mastership(bridge)
     eventually(lambda: fault.is_survived("roles", "AttributeError"), "a second step")
     mastership.close()
 
 
-def test_neighbour_discovery() -> None:
-    fault = Fault()
-    proxy = NeighbourProxy(fault.raise_it, log=fault.log)
+def test_neighbour_discovery(monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = Fault(monkeypatch)
+    proxy = NeighbourProxy(fault.raise_it)
     one = replace(service(claim(ip_address("2001:db8::80")), 1), vip_mac=Mac(0x02005E100001))
 
     def is_followed_again() -> bool:
@@ -295,9 +298,9 @@ def test_neighbour_discovery() -> None:
     proxy.close()
 
 
-def test_connections(tmp_path: Path) -> None:
-    fault, address = Fault(), UnixAddress(tmp_path / "socket")
-    listener = SwitchListener(address, serve=fault.raise_it, log=fault.log)
+def test_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fault, address = Fault(monkeypatch), UnixAddress(tmp_path / "socket")
+    listener = SwitchListener(address, serve=fault.raise_it, warn=print)
     for _ in range(2):
         with socket.socket(socket.AF_UNIX) as switch:
             switch.connect(str(address.path))

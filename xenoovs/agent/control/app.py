@@ -25,9 +25,9 @@ from xenoovs.agent.control.schemas import (
     parse_query,
     parse_request,
 )
-from xenoovs.agent.log import warn
 from xenoovs.agent.tasks import within
 from xenoovs.errors import RequestRefused, XenoovsError
+from xenoovs.log import warn
 from xenoovs.show.codec import to_json
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from aiohttp import web
 from xenoovs.agent.control.app import Mount, bare_app, make_app
 from xenoovs.agent.control.auth import Auth, TokenAuth, is_loopback, read_token
 from xenoovs.agent.control.limits import REQUEST_TIMEOUT_S, ConnectionLimit
-from xenoovs.agent.log import bridge_context, info
 from xenoovs.agent.tasks import run_all
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import ListenError
+from xenoovs.log import bridge_context, info
 
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent

@@ -11,9 +11,9 @@ from ipaddress import IPv4Address
 from struct import Struct
 from typing import NamedTuple
 
-from xenoovs.agent.log import info, warn
 from xenoovs.agent.paths.frame import destination_of, parse_next_hop_mac
 from xenoovs.agent.probe.sockets import RECEIVE_BYTES, SO_RCVBUFFORCE, in_namespace, naming_device
+from xenoovs.log import info, warn
 
 _RETRY_S = 0.5
 _RENEW_S = 10.0

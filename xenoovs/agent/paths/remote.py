@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from ipaddress import IPv4Address
 from random import Random
 
-from xenoovs.agent.log import info, warn
 from xenoovs.agent.paths.decide import BlockShift, MoveReason, Placement, RemoteVerdict, judge, limit_us, moved, shifts
 from xenoovs.agent.paths.devices import ProbePort, now_us
 from xenoovs.agent.paths.frame import Addresses, payload, probe_head
@@ -18,6 +17,7 @@ from xenoovs.dataclass import dataclass
 from xenoovs.decision.decision import Blocks
 from xenoovs.display import percent, span
 from xenoovs.errors import counted
+from xenoovs.log import info, warn
 from xenoovs.model.balancer import RemoteName, Service
 from xenoovs.model.next_hop import SourcePort, ToAddress
 from xenoovs.model.remote import probe_source_ports

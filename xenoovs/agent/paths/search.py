@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from random import SystemRandom
 from threading import Lock
 
-from xenoovs.agent.log import info, warn
 from xenoovs.agent.paths.devices import Devices
 from xenoovs.agent.paths.frame import (
     CANDIDATES,
@@ -24,6 +23,7 @@ from xenoovs.agent.paths.frame import (
 )
 from xenoovs.agent.paths.remote import ProbedRemote
 from xenoovs.errors import fault_text
+from xenoovs.log import info, warn
 from xenoovs.model.balancer import Balancer, RemoteName
 from xenoovs.model.remote import any_source_ports, with_source_ports
 from xenoovs.model.tunnel import DYNAMIC_PORTS, Discover, HostTunnel, PathSelector, Remote

@@ -13,8 +13,8 @@ from itertools import groupby
 from aiohttp import web
 
 from xenoovs.agent.control.limits import run_beside
-from xenoovs.agent.log import render_facts
 from xenoovs.datapath.megaflow import Verdict
+from xenoovs.log import render_facts
 from xenoovs.openflow.text import render_bits
 from xenoovs.show.codec import to_json
 from xenoovs.show.column import Row, column, columns_of, page_table, record

@@ -11,9 +11,7 @@ from typing import Any
 
 import click
 
-from xenoovs.agent import log as events
 from xenoovs.agent.control.serve import Listen, open_port
-from xenoovs.agent.log import LogForm, notify, start_logging
 from xenoovs.dataclass import replace
 from xenoovs.display import printable
 from xenoovs.errors import FileUnusable, StoreError, StoreUnreachable, counted, first_names
@@ -22,6 +20,7 @@ from xenoovs.fleet.commands.page import served_beside
 from xenoovs.fleet.controller import ActiveSign, FleetController, time_ms
 from xenoovs.fleet.plan import MAX_WAIT_S, SWITCH_AFTER_S, next_change, restoring
 from xenoovs.fleet.watch import FleetWatch
+from xenoovs.log import LogForm, info, notify, start_logging
 from xenoovs.store.client import DpuStatusReader, StoreClient
 from xenoovs.store.export import MAX_SIZE_BYTES, export_text, parse_export
 from xenoovs.store.rows import StoreDatabase, renewed_roles
@@ -432,8 +431,7 @@ def serve_command(
                 fleet, StoreDatabase.FLEET, *renewed_roles(StoreDatabase.FLEET, is_frozen=frozen)
             ),
             changed=changed,
-            log=events,
             switch_after_s=switch_after_s,
         )
         controller.run(lambda: is_ending)
-    events.info("stopping; the fleet stays as it is")
+    info("stopping; the fleet stays as it is")

@@ -1,4 +1,4 @@
-"""The log of the agent, with a rate limit for events that repeat, and notifications of systemd."""
+"""The log of agents and controllers, with a rate limit for events that repeat, and notifications of systemd."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from enum import Enum
 from threading import Lock
 
-from xenoovs.show.codec import as_plain
+from xenoovs.display import as_plain
 
 LOGGER = "xenoovs.agent"
 _SYSLOG_WARNING, _SYSLOG_INFO = 4, 6
