@@ -93,10 +93,10 @@ class Scene:
         settings = Settings(resync_s, confirm_s, runtime, command_options=command_options, now_s=now_s)
         engine = Engine(self.switch)
         agent = Agent(config or ConfigFile(self.config), engine, probe=probe, settings=settings)
-        path, served = self.directory / "agent.sock", mounts(agent)
+        path, agent.mounts = self.directory / "agent.sock", mounts(agent)
         with bound_socket(path) as sock:
             for opened in (unix_listener(sock), *also):
-                agent.add_task(partial(serve, agent, opened, served))
+                agent.add_task(partial(serve, agent, opened))
             loop = asyncio.new_event_loop()
             thread = Thread(target=loop.run_until_complete, args=(agent.run(),))
             thread.start()

@@ -12,7 +12,7 @@ import pytest
 
 from tests.browser.chromium import CONTRASTS, Tab
 from tests.unit.store.test_cluster import CANDIDATE, LEADER, facts
-from xenoovs.agent.control.serve import Listen, open_port
+from xenoovs.agent.control.serve import open_port
 from xenoovs.fleet.commands.page import served_beside
 from xenoovs.fleet.snapshot import DpuRow, DpuState, FleetSnapshot
 from xenoovs.fleet.watch import FleetWatch
@@ -50,7 +50,7 @@ def urls() -> Iterator[dict[int, str]]:
     with ExitStack() as stack:
         found = {}
         for dpus in (3, 1000):
-            opened = open_port(Listen("127.0.0.1", 0))
+            opened = open_port("127.0.0.1", 0)
             stack.enter_context(served_beside(cast(FleetWatch, Fixed(snapshot(dpus))), opened))
             found[dpus] = f"{opened.url}/"
         yield found

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from random import uniform
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from xenoovs import __version__
 from xenoovs.agent.announce import not_ready
@@ -70,6 +70,9 @@ from xenoovs.log import (
 from xenoovs.model.balancer import Balancer
 from xenoovs.show.paths import RemoteView
 from xenoovs.show.snapshot import Event, LazySnapshot, PortView, Snapshot
+
+if TYPE_CHECKING:
+    from xenoovs.agent.control.app import Mount
 
 _POLL_S = 0.2
 """Time between two checks of the config file and of the bridge's socket, one stat(2) each."""
@@ -176,6 +179,8 @@ class Agent:
         self._notifier = Notifier(self.store, probe, self.tasks, self.is_deciding)
         self.desired = DesiredState(config.balancer)
         self.mover: Mover | None = None
+        self.mounts: tuple[Mount, ...] = ()
+        """What is served beside the API, such as metrics and the status page."""
         self.started_s = time.time()
         self._snapshots = SnapshotBuilder(self.store, engine, self.changes)
         self._task_factories: list[TaskFactory] = []

@@ -22,7 +22,7 @@ from xenoovs.agent.bridge_watch import follow_ipsec, open_ipsec_events
 from xenoovs.agent.config_file import ConfigFile, parse_bound
 from xenoovs.agent.control.app import Mount
 from xenoovs.agent.control.files import AgentPaths, BridgeLocks, agent_paths, bound_socket, command_options
-from xenoovs.agent.control.serve import ApiListener, Listen, ServedAgent, open_port, serve, serve_several, unix_listener
+from xenoovs.agent.control.serve import ApiListener, open_port, serve, serve_several, unix_listener
 from xenoovs.agent.control.xenoflow import mount_xenoflow
 from xenoovs.agent.daemon import Agent, AgentGroup, Settings, Starter, handle_signals
 from xenoovs.agent.neighbour import Neighbours
@@ -260,7 +260,7 @@ async def run_agents(
 ) -> None:
     """Run agents. Serve each at its own socket, and all of them at the TCP ports of the API and the page, which they
     share. `made`: called with each agent."""
-    shown, is_one = dict[str, ServedAgent](), len(opened) == 1
+    shown, is_one = dict[str, Agent](), len(opened) == 1
 
     # All agents of this process share its descriptors.
     probes = max_probes(raise_descriptor_limit() // len(opened))
@@ -271,9 +271,10 @@ async def run_agents(
                 return None
             config = await asyncio.to_thread(one.bridge.read)
         agent = await _agent(one, config, reach, switch, options, max_probes=probes)
-        served = shown[one.bridge.uplinks.label] = ServedAgent(agent, _mounts(agent, options, switch.endpoint))
+        agent.mounts = _mounts(agent, options, switch.endpoint)
+        shown[one.bridge.uplinks.label] = agent
         for sock in (*one.sockets, *(ports if is_one else ())):
-            agent.add_task(partial(serve, agent, sock, served.mounts))
+            agent.add_task(partial(serve, agent, sock))
         made(agent)
         return agent
 
@@ -401,16 +402,16 @@ def open_sockets(
         if places is not None and not options.once:
             for option, where in options.served:
                 if where is not None:
-                    ports.append(open_port(_listen(options, option, where)))
+                    ports.append(_open_port(options, option, where))
         yield agents, ports
 
 
-def _listen(options: Options, option: str, where: str) -> Listen:
-    host, port = listen_address(option, where)
+def _open_port(options: Options, option: str, where: str) -> ApiListener:
     tls = None if options.tls_cert is None or options.tls_key is None else (options.tls_cert, options.tls_key)
     # XenoFlow's dashboard has no token, and only reads.
     is_readable = option == "--xenoflow-api"
-    return Listen(host, port, tls, options.token_file, option, is_readable)
+    place = listen_address(option, where)
+    return open_port(*place, tls=tls, token_file=options.token_file, option=option, is_readable=is_readable)
 
 
 # Run-time state that controllers of one bridge share: it is in the lease on the bridge, and in a file of each of them.

@@ -9,6 +9,7 @@ also holds the run-time state, so that drains, weights and pauses outlive the ma
 from __future__ import annotations
 
 import zlib
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from secrets import randbits
@@ -22,7 +23,18 @@ from xenoovs.controller.session import XID
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import NotEncodable, StandingBy, SwitchError
 from xenoovs.log import info, warn
-from xenoovs.openflow.flow import LEASE_OWNER, OWNER_MASK, Command, CookieMask, Flow, FlowKey, FlowMod, Match, Resubmit
+from xenoovs.openflow.flow import (
+    LEASE_OWNER,
+    OWNER_MASK,
+    Command,
+    CookieMask,
+    Flow,
+    FlowKey,
+    FlowMod,
+    Match,
+    ObservedFlow,
+    Resubmit,
+)
 from xenoovs.openflow.wire.flow import encode_flow_mod, note_action, note_of
 from xenoovs.openflow.wire.frame import NO_NUMBERS
 from xenoovs.openflow.wire.message import PacketOut, Role, decode_role, encode_packet_out, encode_role_request
@@ -57,37 +69,19 @@ def decode_lease(data: bytes) -> Lease | None:
     return Lease(version, data[_HEAD.size : start].decode(errors="replace"), state)
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedLease:
-    """A lease on a bridge. `packets`: the counter that its holder increases."""
+class Heartbeats(deque[tuple[int, int]]):
+    """The last reads of a lease: its cookie, and the counter that its holder increases.
 
-    cookie: int
-    packets: int
-    lease: Lease | None
-
-    @property
-    def is_released(self) -> bool:
-        """Return whether its holder ended normally."""
-        return self.cookie == _RELEASED
-
-
-@dataclass(frozen=True, slots=True)
-class HeartbeatWatch:
-    """Decides whether a master is gone: its counter was the same in several reads.
-
-    It counts reads, not seconds: while the switch is busy with a bundle, neither reads nor heartbeats get through.
+    They are counted, not seconds: while the switch is busy with a bundle, neither reads nor heartbeats get through.
     """
 
-    mark: tuple[int, int] | None = None
-    unchanged: int = 0
-
-    def after(self, observed: ObservedLease) -> HeartbeatWatch:
-        mark = (observed.cookie, observed.packets)
-        return HeartbeatWatch(mark, self.unchanged + 1 if mark == self.mark else 0)
+    def __init__(self) -> None:
+        super().__init__(maxlen=MISSED_READS + 1)
 
     @property
-    def is_over(self) -> bool:
-        return self.unchanged >= MISSED_READS
+    def are_over(self) -> bool:
+        """Return whether the master is gone: nothing has changed between them."""
+        return len(self) == self.maxlen and len(set(self)) == 1
 
 
 MISSED_READS = 4
@@ -116,7 +110,7 @@ class Mastership:
         self._identity, self._holder = "", ""
         self._state, self._delivered, self._version, self._is_holder = b"", b"", 0, False
         self._adopt: Callable[[bytes], None] | None = None
-        self._watch, self._is_standing_by = HeartbeatWatch(), False
+        self._reads, self._is_standing_by = Heartbeats(), False
         self._closing = Event()
         self._thread = Thread(target=self._run, name="xenoovs-roles", daemon=True)
         self._thread.start()
@@ -159,7 +153,7 @@ class Mastership:
         while not self._closing.wait(STEP_S):
             connection = self._expected.connection
             if connection is not last:
-                last, self._watch, self._is_standing_by = connection, HeartbeatWatch(), False
+                last, self._reads, self._is_standing_by = connection, Heartbeats(), False
             with surviving("roles"):
                 self._deliver()
             # SwitchError: the connection ends and comes back: another connection, and another step.
@@ -174,14 +168,13 @@ class Mastership:
                 self._send_lease()
             connection.session.send(encode_packet_out(_HEARTBEAT, NO_NUMBERS, xid=XID))
             return
-        if observed is None or observed.is_released:
+        if observed is not None:
+            self._reads.append((observed.flow.cookie, observed.packets))
+        # A released lease: its holder ended normally.
+        if observed is None or observed.flow.cookie == _RELEASED or self._reads.are_over:
             self._take_over(connection)
-            return
-        self._watch = self._watch.after(observed)
-        if self._watch.is_over:
-            self._take_over(connection)
-        elif observed.cookie != self._cookie:
-            self._stand_by(connection, observed.lease)
+        elif observed.flow.cookie != self._cookie:
+            self._stand_by(connection, _lease_of(observed))
 
     def _take_over(self, connection: BridgeConnection) -> None:
         _, generation = _request_role(connection, Role.NOCHANGE, 0)
@@ -189,15 +182,14 @@ class Mastership:
         if role is not Role.MASTER:
             return
         # From now on no other controller can change it.
-        observed = _read(connection)
-        lease = None if observed is None else observed.lease
+        lease = _lease_of(_read(connection))
         self._follow(lease)
         with self._lock:
             self._is_holder, self._holder = True, self._identity
             self._version += lease is None or lease.state != self._state
         connection.is_standby = False
         self._send_lease()
-        self._watch, self._is_standing_by = HeartbeatWatch(), False
+        self._reads, self._is_standing_by = Heartbeats(), False
         info("this controller is master", bridge=self._expected.label)
         self._expected.wake()
 
@@ -248,12 +240,14 @@ class Mastership:
             connection.session.send(packed)
 
 
-def _read(connection: BridgeConnection) -> ObservedLease | None:
-    """Return the lease on the bridge. Raises SwitchError."""
-    for seen in dump(connection, _LEASES, table=_TABLE):
-        note = next(filter(None, map(note_of, seen.flow.actions)), None)
-        return ObservedLease(seen.flow.cookie, seen.packets, None if note is None else decode_lease(note))
-    return None
+def _read(connection: BridgeConnection) -> ObservedFlow | None:
+    """Return the flow of the lease on the bridge. Raises SwitchError."""
+    return next(iter(dump(connection, _LEASES, table=_TABLE)), None)
+
+
+def _lease_of(observed: ObservedFlow | None) -> Lease | None:
+    notes = () if observed is None else filter(None, map(note_of, observed.flow.actions))
+    return next(map(decode_lease, notes), None)
 
 
 def _request_role(connection: BridgeConnection, role: Role, generation: int) -> tuple[Role, int]:

@@ -44,7 +44,7 @@ from xenoovs.agent.control.files import (
 )
 from xenoovs.agent.control.handlers import ROUTES
 from xenoovs.agent.control.schemas import READY_PATH, openapi_document
-from xenoovs.agent.control.serve import ApiListener, Listen, open_port
+from xenoovs.agent.control.serve import ApiListener, open_port
 from xenoovs.agent.control.xenoflow import mount_xenoflow, xenoflow_document
 from xenoovs.agent.snapshot_builder import Moment, service_views
 from xenoovs.agent.state import Membership
@@ -173,8 +173,8 @@ def test_with_a_token_all_is_possible_and_without_it_a_port_shows_alone(
     """It is compared in constant time."""
     compare = Mock(wraps=hmac.compare_digest)
     monkeypatch.setattr("xenoovs.agent.control.auth.hmac.compare_digest", compare)
-    opened = open_port(Listen("127.0.0.1", 0))
-    locked = open_port(Listen("127.0.0.1", 0, token_file=token_file(scene.directory)))
+    opened = open_port("127.0.0.1", 0)
+    locked = open_port("127.0.0.1", 0, token_file=token_file(scene.directory))
     with scene.agent(also=(opened, locked)) as (agent, _):
         assert ask_port(opened, "GET", "/v1/status") == "200"
         assert ask_port(opened, "POST", "/v1/pause") == "403 read_only"
@@ -193,7 +193,7 @@ def test_with_a_token_all_is_possible_and_without_it_a_port_shows_alone(
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
 def test_other_machines_need_tls_and_a_token(host: str) -> None:
     with pytest.raises(ListenError, match="needs --tls-cert and --tls-key and --token-file"):
-        open_port(Listen(host, 0))
+        open_port(host, 0)
 
 
 def test_blocks_come_by_pages_and_fill_the_address_space(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,7 +391,7 @@ def is_open(sock: socket.socket) -> bool:
 
 @pytest.mark.usefixtures("impatient")
 def test_half_a_request_is_disconnected_and_a_body_that_does_not_come_is_not_waited_for(scene: Scene) -> None:
-    opened = open_port(Listen("127.0.0.1", 0))
+    opened = open_port("127.0.0.1", 0)
     with scene.agent(also=(opened,)) as (_, client):
         for half in (b"", b"GET /v1/sta", b"GET /v1/status HTTP/1.1\r\nHost: lo"):
             with connected(opened, half) as sock:
@@ -408,7 +408,7 @@ def test_half_a_request_is_disconnected_and_a_body_that_does_not_come_is_not_wai
 def test_many_idle_connections_keep_no_client_out(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a limit, idle connections took all file descriptors: every probe failed and all backends were down."""
     monkeypatch.setattr(limits, "REQUEST_TIMEOUT_S", 3600.0)
-    opened = open_port(Listen("127.0.0.1", 0))
+    opened = open_port("127.0.0.1", 0)
     with scene.agent(also=(opened,)), ExitStack() as stack:
         held = [stack.enter_context(connected(opened, b"GET / HT")) for _ in range(3 * limits.MAX_CONNECTIONS)]
         eventually(lambda: is_answered(opened), "a request is answered beside the idle connections")
@@ -419,7 +419,7 @@ def test_many_idle_connections_keep_no_client_out(scene: Scene, monkeypatch: pyt
 
 
 def test_streams_that_are_read_take_no_more_than_their_places(scene: Scene) -> None:
-    opened = open_port(Listen("127.0.0.1", 0))
+    opened = open_port("127.0.0.1", 0)
     stream = GET.replace(b"/v1/events", b"/v1/events/stream")
     with scene.agent(also=(opened,)), ExitStack() as stack:
         for _ in range(limits.MAX_CONNECTIONS):
@@ -445,7 +445,7 @@ GARBAGE = [
 
 
 def test_what_is_no_http_is_refused_and_not_logged(scene: Scene, stderr: pytest.CaptureFixture[str]) -> None:
-    opened = open_port(Listen("127.0.0.1", 0))
+    opened = open_port("127.0.0.1", 0)
     with scene.agent(also=(opened,)) as (agent, _):
         for garbage in GARBAGE:
             with connected(opened, garbage) as sock:
@@ -463,7 +463,7 @@ FORGED = [b"evil.example", b"localhost.evil.example", b"localhost@evil.example:8
 
 def test_the_host_of_an_absolute_form_target_is_checked_in_place_of_the_host_header(scene: Scene) -> None:
     """RFC 9112, section 3.2.2: servers must accept it, and must ignore the header then."""
-    opened = open_port(Listen("127.0.0.1", 0))
+    opened = open_port("127.0.0.1", 0)
     with scene.agent(also=(opened,)):
         for named in (b"localhost", b"127.0.0.1:9090", b"[::1]:9090"):
             with connected(opened, ABSOLUTE % (named, b"evil.example")) as sock:
@@ -484,7 +484,7 @@ def test_connections_without_tls_are_closed_and_not_logged(
     issued.cert_chain_pems[0].write_to_path(str(chain))
     issued.private_key_pem.write_to_path(str(key))
     monkeypatch.setattr("xenoovs.agent.control.serve.REQUEST_TIMEOUT_S", 0.3)
-    opened = open_port(Listen("127.0.0.1", 0, tls=(chain, key)))
+    opened = open_port("127.0.0.1", 0, tls=(chain, key))
     with scene.agent(also=(opened,)):
         for sent in (GET, b"\x16\x03\x01\x00\x05hello", b""):
             with connected(opened, sent) as sock:
@@ -508,7 +508,7 @@ def test_answers_that_take_long_do_not_hold_up_rounds(scene: Scene, monkeypatch:
         return "{}"
 
     monkeypatch.setattr(app, "to_json", stuck)
-    opened = open_port(Listen("127.0.0.1", 0))
+    opened = open_port("127.0.0.1", 0)
     with scene.agent(also=(opened,)) as (agent, _), ExitStack() as stack:
         for _ in range(40):
             stack.enter_context(connected(opened, GET))
@@ -614,7 +614,7 @@ API2 = {"name": "fips2", "mac_address": "02:00:5E:10:00:02"}
 @pytest.fixture
 def port(tmp_path: Path) -> ApiListener:
     token = token_file(tmp_path)
-    return open_port(Listen("127.0.0.1", 0, token_file=token, option="--xenoflow-api", is_readable=True))
+    return open_port("127.0.0.1", 0, token_file=token, option="--xenoflow-api", is_readable=True)
 
 
 def test_the_dashboard_gets_what_xenoflow_answers_and_changes_need_a_token(scene: Scene, port: ApiListener) -> None:

@@ -22,7 +22,7 @@ from tests.unit.balancer import balancer, claim, service
 from xenoovs.controller.bridge import ConnectHint, ExpectedBridge, Throttle, touches_ours
 from xenoovs.controller.listen import PendingConnections, SwitchListener, UnixAddress, parse_address
 from xenoovs.controller.log import WARNINGS, LogLimit, TokenBucket
-from xenoovs.controller.mastership import MISSED_READS, HeartbeatWatch, Lease, Mastership, ObservedLease, decode_lease
+from xenoovs.controller.mastership import MISSED_READS, Heartbeats, Lease, Mastership, decode_lease
 from xenoovs.controller.neighbour_discovery import NeighbourProxy
 from xenoovs.errors import MalformedOpenFlow, SwitchUnreachable
 from xenoovs.model.address import Mac
@@ -203,10 +203,9 @@ _MISSED = [(1, 5)] * MISSED_READS
     ids=["not yet", "gone", "its counter moves", "it moves again", "another master"],
 )
 def test_a_master_whose_counter_stands_still_is_gone(reads: list[tuple[int, int]], is_over: bool) -> None:
-    watch = HeartbeatWatch()
-    for cookie, packets in reads:
-        watch = watch.after(ObservedLease(cookie, packets, None))
-    assert watch.is_over is is_over
+    seen = Heartbeats()
+    seen.extend(reads)
+    assert seen.are_over is is_over
 
 
 @given(st.builds(Lease, st.integers(0, (1 << 32) - 1), st.text(max_size=50), st.binary(max_size=2000)))

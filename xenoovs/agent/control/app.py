@@ -40,10 +40,8 @@ _Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _STREAM_IDLE_S = 15.0
 
 
-def make_app(
-    agent: Agent, auth: Auth, mounts: Iterable[Mount] = (), *, limit: ConnectionLimit | None = None
-) -> web.Application:
-    """Return the API of an agent, with the routes of `mounts`. `limit`: of the server; None for a subapplication."""
+def make_app(agent: Agent, auth: Auth, *, limit: ConnectionLimit | None = None) -> web.Application:
+    """Return the API of an agent, with its `mounts`. `limit`: of the server; None for a subapplication."""
     app = bare_app(auth, limit=limit)
     for route in ROUTES:
         app.router.add_route(
@@ -51,7 +49,7 @@ def make_app(
         )
     app.router.add_get("/v1/openapi.json", _openapi)
     app.router.add_get(READY_PATH, _ready(agent))
-    for mount in mounts:
+    for mount in agent.mounts:
         mount(app)
     return app
 

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from aiohttp import web
@@ -66,10 +67,10 @@ class ConnectionLimit:
     """Makes the protocol of each connection of one server. `middleware` must be the outermost middleware."""
 
     def __init__(self) -> None:
-        self._new: dict[RequestHandler, float] = {}
-        self._idle: dict[RequestHandler, float] = {}
-        """When each connection is closed, on the loop's clock. A new one may still be in its TLS handshake."""
-        self._busy: set[RequestHandler] = set()
+        self._until_s: dict[RequestHandler, float] = {}
+        """When each connection is closed, on the loop's clock; infinity while it is served."""
+        self._new: set[RequestHandler] = set()
+        """Those without a request yet, which may still be in their TLS handshake."""
         self._server: web.Server | None = None
 
     def factory(self, server: web.Server) -> Callable[[], asyncio.Protocol]:
@@ -84,15 +85,12 @@ class ConnectionLimit:
         async def served(
             request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
         ) -> web.StreamResponse:
-            protocol = request.protocol
-            self._new.pop(protocol, None)
-            self._idle.pop(protocol, None)
-            self._busy.add(protocol)
+            self._new.discard(request.protocol)
+            self._until_s[request.protocol] = inf
             try:
                 return await handler(request)
             finally:
-                self._busy.discard(protocol)
-                self._idle[protocol] = asyncio.get_running_loop().time() + KEEP_ALIVE_S
+                self._until_s[request.protocol] = asyncio.get_running_loop().time() + KEEP_ALIVE_S
 
         return served
 
@@ -102,37 +100,36 @@ class ConnectionLimit:
             await asyncio.sleep(SWEEP_S)
             self._forget_closed()
             now_s = asyncio.get_running_loop().time()
-            for handler in [each for each, until_s in self._waiting().items() if until_s < now_s]:
+            for handler in [each for each, until_s in self._until_s.items() if until_s < now_s]:
                 self._close(handler)
 
     def _admit(self, server: web.Server) -> asyncio.Protocol:
-        if self._is_full():
+        if len(self._until_s) >= MAX_CONNECTIONS:
             self._forget_closed()
-        if self._is_full():
+        if len(self._until_s) >= MAX_CONNECTIONS:
             connected = _connected(server)
-            waiting = {each: until_s for each, until_s in self._waiting().items() if each in connected}
+            waiting = [each for each, until_s in self._until_s.items() if until_s < inf and each in connected]
             if not waiting:
                 return _Refused()
-            self._close(min(waiting, key=lambda handler: waiting[handler]))
+            self._close(min(waiting, key=lambda handler: self._until_s[handler]))
         handler: RequestHandler = server()
-        self._new[handler] = asyncio.get_running_loop().time() + REQUEST_TIMEOUT_S
+        self._until_s[handler] = asyncio.get_running_loop().time() + REQUEST_TIMEOUT_S
+        self._new.add(handler)
         return handler
-
-    def _is_full(self) -> bool:
-        return len(self._new) + len(self._idle) + len(self._busy) >= MAX_CONNECTIONS
-
-    def _waiting(self) -> dict[RequestHandler, float]:
-        return self._new | self._idle
 
     def _forget_closed(self) -> None:
         connected, now_s = _connected(self._server), asyncio.get_running_loop().time()
-        self._idle = {each: until_s for each, until_s in self._waiting().items() if each in connected}
-        self._new = {each: until_s for each, until_s in self._new.items() if each not in connected and until_s > now_s}
-        self._busy &= connected
+        self._new -= connected
+        self._until_s = {
+            each: until_s
+            for each, until_s in self._until_s.items()
+            if each in connected or (each in self._new and until_s > now_s)
+        }
+        self._new &= self._until_s.keys()
 
     def _close(self, handler: RequestHandler) -> None:
-        self._new.pop(handler, None)
-        self._idle.pop(handler, None)
+        self._new.discard(handler)
+        self._until_s.pop(handler, None)
         handler.force_close()
 
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from xenoovs.agent.control.app import Mount, bare_app, make_app
+from xenoovs.agent.control.app import bare_app, make_app
 from xenoovs.agent.control.auth import Auth, TokenAuth, is_loopback, read_token
 from xenoovs.agent.control.limits import REQUEST_TIMEOUT_S, ConnectionLimit
 from xenoovs.agent.tasks import run_all
@@ -32,52 +32,6 @@ _GRACE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Listen:
-    """A TCP port to listen at, 0 for any free one. `tls`: files of certificate chain and key. `token_file`: None if the
-    port is read-only. `option`: of the command line, for messages. `is_readable`: whether reads need no token on the
-    loopback interface, for clients that have none."""
-
-    host: str
-    port: int
-    tls: tuple[Path, Path] | None = None
-    token_file: Path | None = None
-    option: str = "--api"
-    is_readable: bool = False
-
-    def check(self) -> None:
-        """Raise ListenError if other machines can reach the port without TLS and a token."""
-        if is_loopback(self.host):
-            return
-        missing = [
-            option
-            for option, given in (("--tls-cert and --tls-key", self.tls), ("--token-file", self.token_file))
-            if given is None
-        ]
-        if missing:
-            raise ListenError(
-                f"{self.option} {self.host}:{self.port} is open to other machines, so it needs "
-                f"{' and '.join(missing)}; or listen at 127.0.0.1"
-            )
-
-    def auth(self) -> TokenAuth:
-        """Return the authorisation at the port. Raises ListenError."""
-        token = None if self.token_file is None else read_token(self.token_file)
-        return TokenAuth(token, is_readable=self.is_readable and is_loopback(self.host))
-
-    def tls_context(self) -> ssl.SSLContext | None:
-        """Return the TLS context; None without TLS. Raises ListenError."""
-        if self.tls is None:
-            return None
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        try:
-            context.load_cert_chain(*self.tls)
-        except (OSError, ssl.SSLError) as error:
-            raise ListenError(f"--tls-cert {self.tls[0]}, --tls-key {self.tls[1]}: {error}") from None
-        return context
-
-
-@dataclass(frozen=True, slots=True)
 class ApiListener:
     """A listening socket. `context`: None without TLS."""
 
@@ -91,29 +45,64 @@ def unix_listener(sock: socket) -> ApiListener:
     return ApiListener(sock, None, f"unix:{sock.getsockname()}")
 
 
-def open_port(listen: Listen) -> ApiListener:
-    """Return a listener at a TCP port. Raises ListenError."""
-    listen.check()
-    auth, context = listen.auth(), listen.tls_context()
-    host = "127.0.0.1" if listen.host == "localhost" else listen.host
-    sock = socket(AF_INET6 if ":" in host else AF_INET, SOCK_STREAM)
+def open_port(
+    host: str,
+    port: int,
+    *,
+    tls: tuple[Path, Path] | None = None,
+    token_file: Path | None = None,
+    option: str = "--api",
+    is_readable: bool = False,
+) -> ApiListener:
+    """Listen at a TCP port, 0 for any free one.
+
+    Args:
+        tls: Files of certificate chain and key.
+        token_file: None if the port is read-only.
+        option: Of the command line, for messages.
+        is_readable: Whether reads need no token on the loopback interface, for clients that have none.
+
+    Raises:
+        ListenError: It cannot be opened, or other machines can reach it without TLS and a token.
+    """
+    needed = {"--tls-cert and --tls-key": tls, "--token-file": token_file}
+    missing = [name for name, given in needed.items() if given is None]
+    if missing and not is_loopback(host):
+        raise ListenError(
+            f"{option} {host}:{port} is open to other machines, so it needs {' and '.join(missing)}; or listen at "
+            "127.0.0.1"
+        )
+    token = None if token_file is None else read_token(token_file)
+    auth = TokenAuth(token, is_readable=is_readable and is_loopback(host))
+    context = None if tls is None else _tls_context(*tls)
+    bound = "127.0.0.1" if host == "localhost" else host
+    sock = socket(AF_INET6 if ":" in bound else AF_INET, SOCK_STREAM)
     try:
         sock.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
-        sock.bind((host, listen.port))
+        sock.bind((bound, port))
         sock.listen()
         sock.settimeout(0)
     except OSError as error:
         sock.close()
-        raise ListenError(f"cannot listen at {listen.host}:{listen.port}: {error.strerror or error}") from None
-    name = f"[{host}]" if ":" in host else host
-    return ApiListener(
-        sock, auth, f"{'http' if context is None else 'https'}://{name}:{sock.getsockname()[1]}", context
-    )
+        raise ListenError(f"cannot listen at {host}:{port}: {error.strerror or error}") from None
+    name = f"[{bound}]" if ":" in bound else bound
+    scheme = "http" if context is None else "https"
+    return ApiListener(sock, auth, f"{scheme}://{name}:{sock.getsockname()[1]}", context)
 
 
-async def serve(agent: Agent, listener: ApiListener, mounts: Iterable[Mount] = ()) -> None:
+def _tls_context(cert: Path, key: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as error:
+        raise ListenError(f"--tls-cert {cert}, --tls-key {key}: {error}") from None
+    return context
+
+
+async def serve(agent: Agent, listener: ApiListener) -> None:
     """Serve the API of one agent until cancelled."""
-    await serve_app(lambda limit: make_app(agent, listener.auth, mounts, limit=limit), listener)
+    await serve_app(lambda limit: make_app(agent, listener.auth, limit=limit), listener)
 
 
 async def serve_app(make: Callable[[ConnectionLimit], web.Application], listener: ApiListener) -> None:
@@ -139,25 +128,17 @@ async def serve_app(make: Callable[[ConnectionLimit], web.Application], listener
 # One listener for several agents. The API, metrics and page of each are below the name of its bridge.
 
 
-@dataclass(frozen=True, slots=True)
-class ServedAgent:
-    """An agent, and the functions that add routes to its API."""
-
-    agent: Agent
-    mounts: tuple[Mount, ...]
-
-
-async def serve_several(agents: Mapping[str, ServedAgent], listeners: Iterable[ApiListener]) -> None:
+async def serve_several(agents: Mapping[str, Agent], listeners: Iterable[ApiListener]) -> None:
     """Serve agents at all listeners until cancelled. `agents`: by the labels of their bridges."""
     await run_all(serve_app(partial(several_app, agents, listener.auth), listener) for listener in listeners)
 
 
-def several_app(agents: Mapping[str, ServedAgent], auth: Auth, limit: ConnectionLimit | None = None) -> web.Application:
+def several_app(agents: Mapping[str, Agent], auth: Auth, limit: ConnectionLimit | None = None) -> web.Application:
     """Return the application of several agents: `/ovsbr1/v1/status`, `/ovsbr1/metrics`, `/ovsbr1/`; `/` has links."""
     root = bare_app(auth, limit=limit)
     root.router.add_get("/", _index(tuple(agents)))
-    for bridge, each in agents.items():
-        app = make_app(each.agent, auth, each.mounts)
+    for bridge, agent in agents.items():
+        app = make_app(agent, auth)
         app.middlewares.append(_speaking(bridge))
         root.add_subapp(f"/{bridge}", app)
     return root

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from xenoovs.agent.control.serve import Listen, open_port
+from xenoovs.agent.control.serve import open_port
 from xenoovs.dataclass import replace
 from xenoovs.display import printable
 from xenoovs.errors import FileUnusable, StoreError, StoreUnreachable, counted, first_names
@@ -415,7 +415,7 @@ def serve_command(
             stack.callback(signal.signal, number, signal.signal(number, end))
         if web is not None:
             tls = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
-            listener = open_port(Listen(*listen_address("--web", web), tls, token_file, "--web"))
+            listener = open_port(*listen_address("--web", web), tls=tls, token_file=token_file, option="--web")
             seen = stack.enter_context(fleet_store(directory))
             stack.enter_context(served_beside(FleetWatch(seen.fleet, seen.states, directory), listener))
         changed = Event()
