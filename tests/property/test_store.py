@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from xenoovs.decision.decision import Blocks
 from xenoovs.partition.block import MAX_WIDTH, Block
 from xenoovs.store.replica import MessageParser
-from xenoovs.store.rows import SERVICES, StoredRow, fleet_view, operations
+from xenoovs.store.rows import SERVICES, fleet_view, operations
 from xenoovs.store.view import Changes, FleetView, StoredService, blocks_from_map, blocks_to_map
 
 _BLOCK = st.integers(0, MAX_WIDTH).flatmap(
@@ -74,9 +74,8 @@ def applied(row: Mapping[str, Any], operation: Mapping[str, Any]) -> dict[str, A
 def test_operations_turn_one_service_into_the_other_and_name_only_blocks_that_differ(
     old: StoredService, new: StoredService
 ) -> None:
-    rows = {SERVICES.name: {"dns": StoredRow("7", old)}}
-    view = FleetView("test", 1, 8, 0, 0, store_id="f", commit_id="b")
-    wait, fleet, *made = operations(view, Changes({"dns": new}), rows, commit_id="c")
+    view = FleetView("test", 1, 8, 0, 0, services={"dns": old}, store_id="f", commit_id="b")
+    wait, fleet, *made = operations(view, Changes({"dns": new}), {(SERVICES.name, "dns"): "7"}, commit_id="c")
     assert (wait["op"], wait["timeout"], wait["rows"]) == ("wait", 0, [{"generation": 8, "commit_id": "b"}])
     assert fleet["row"] == {"generation": 9, "commit_id": "c"}
     row = dict(SERVICES.row(old))

@@ -38,7 +38,6 @@ from xenoovs.store.rows import (
     WRITER_TABLES,
     Operation,
     StoreDatabase,
-    StoredRow,
     StoreTable,
     fleet_columns,
     fleet_view,
@@ -212,8 +211,8 @@ class _Reading(_Threaded):
         self._reset()
 
     def _reset(self) -> None:
-        self._rows = {name: dict[Any, StoredRow[Any]]() for name in self._tables}
-        self._read = dict[tuple[str, UUID], tuple[Any, StoredRow[Any]]]()
+        self._values = {name: dict[Any, Any]() for name in self._tables}
+        self._read = dict[tuple[str, UUID], tuple[Any, Any]]()
         self._session_number: tuple[int, int] | None = None
 
     def _open(self) -> None:
@@ -264,23 +263,21 @@ class _Reading(_Threaded):
         """Read the changed rows. Return whether there is a new view; with one bad row the old view stays."""
         changed = {name for name, _ in replica.touched} & self._tables.keys()
         read = {place: each for place, each in self._read.items() if place not in replica.touched}
-        rows = self._rows | {name: dict[Any, StoredRow[Any]]() for name in changed}
+        values = self._values | {name: dict[Any, Any]() for name in changed}
         try:
             for name, uuid in replica.touched:
                 if name in changed and (row := replica.row(name, uuid)) is not None:
                     table = self._tables[name]
-                    read[name, uuid] = table.key(row), StoredRow(str(uuid), table.value(row))
-            for (name, _), (key, stored) in read.items():
+                    read[name, uuid] = table.key(row), table.value(row)
+            for (name, _), (key, value) in read.items():
                 if name in changed:
-                    rows[name][key] = stored
-            self._publish(
-                replica, {name: {key: row.value for key, row in keyed.items()} for name, keyed in rows.items()}
-            )
+                    values[name][key] = value
+            self._publish(replica, values)
         except StoreError as problem:
             self._problem = problem
             return False
         self._problem, self._has_view = None, True
-        self._read, self._rows = read, rows
+        self._read, self._values = read, values
         replica.touched.clear()
         return True
 
@@ -434,7 +431,8 @@ class StoreClient(_Reading):
         return None
 
     def _send(self, replica: Replica, attempt: _Attempt, view: FleetView) -> None:
-        made = operations(view, attempt.changes, self._rows, commit_id=attempt.commit_id, freezes=attempt.freezes)
+        ids = {(table, key): str(uuid) for (table, uuid), (key, _) in self._read.items()}
+        made = operations(view, attempt.changes, ids, commit_id=attempt.commit_id, freezes=attempt.freezes)
         transaction = Transaction(replica)
         for operation in made:
             transaction.add_op(operation)

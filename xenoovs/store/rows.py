@@ -9,11 +9,15 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
+from functools import partial
 from hashlib import sha256
 from importlib.resources import files
+from operator import itemgetter
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from xenoovs.dataclass import dataclass, fields, replace
+from xenoovs.decision.decision import Blocks
 from xenoovs.errors import StoreMalformed, StoreNewer, StoreRejected
 from xenoovs.regex import regex
 from xenoovs.store.view import (
@@ -41,7 +45,6 @@ Operation = dict[str, Any]
 """An operation of RFC 7047, 5.2, as JSON."""
 
 _Value = TypeVar("_Value")
-_Part = TypeVar("_Part")
 
 FORBIDDEN = regex("[\\0\ud800-\udfff]")
 _WEIGHT = regex(r"(0|[1-9][0-9]{0,9})(/[1-9][0-9]{0,9})?")
@@ -131,38 +134,43 @@ def _unconstrained(declared: Any) -> Any:
     return {name: "unlimited" if name == "max" else _unconstrained(each) for name, each in kept}
 
 
-class _RowReader:
-    """Reads one row; its errors name table, row and column."""
-
-    def __init__(self, table: str, name: object, row: Row) -> None:
-        self._table, self._name, self._row = table, str(name), row
-
-    def __getitem__(self, column: str) -> Any:
-        return self._row[column]
-
-    def parsed(self, column: str, parse: Callable[[Any], _Part]) -> _Part:
-        """Return the result of `parse` for a column. Raises StoreMalformed if `parse` raises ValueError."""
-        try:
-            return parse(self._row[column])
-        except ValueError as error:
-            raise StoreMalformed(table=self._table, row=self._name, column=column, reason=str(error)) from None
-
-
 @dataclass(frozen=True, slots=True)
 class StoreTable(Generic[_Value]):
     """A table whose rows are values. `columns`: in the order of requests. `key`: returns the columns of a row's index.
-    `parse` and `row` turn a row into a value, and back."""
+    `make`: returns the value of a row's columns, after those in `parsers`; `row` turns a value into a row."""
 
     name: str
     columns: tuple[str, ...]
     key: Callable[[Row], Any]
-    parse: Callable[[_RowReader], _Value]
+    make: Callable[..., _Value]
     row: Callable[[_Value], Row]
+    parsers: Mapping[str, Callable[[Any], Any]]
 
     def value(self, row: Row) -> _Value:
         """Return the value of a row. Raises StoreMalformed, StoreNewer."""
-        key = self.key(row)
-        return self.parse(_RowReader(self.name, "/".join(key) if isinstance(key, tuple) else key, row))
+        found = dict[str, Any]()
+        for column in self.columns:
+            try:
+                found[column] = self.parsers.get(column, _plain)(row[column])
+            except ValueError as error:
+                key = self.key(row)
+                name = "/".join(key) if isinstance(key, tuple) else str(key)
+                raise StoreMalformed(table=self.name, row=name, column=column, reason=str(error)) from None
+        return self.make(**found)
+
+
+def _plain(value: Any) -> Any:
+    """Return the value of a column, with a set for a list of a file."""
+    return frozenset(value) if isinstance(value, (list, tuple, set)) else value
+
+
+def _row(value: Any, columns: Iterable[str]) -> dict[str, Any]:
+    """Return the columns of a value, which are its fields."""
+    found = ((column, getattr(value, column)) for column in columns)
+    return {
+        column: each.value if isinstance(each, Enum) else str(each) if isinstance(each, Fraction) else each
+        for column, each in found
+    }
 
 
 _PLANNED = "planned"
@@ -188,95 +196,63 @@ def _hash(value: object) -> str:
     return sha256(json.dumps(value, separators=(",", ":")).encode()).hexdigest()[:_CONTENT_DIGITS]
 
 
-def _service(row: _RowReader) -> StoredService:
-    active = row.parsed("blocks", blocks_from_map)
-    return StoredService(
-        row["name"],
-        frozenset(row["groups"]),
-        row.parsed("config", _object),
-        row["claim"],
-        row["generation"],
-        active=active,
-        home=row.parsed("planned", blocks_from_map).over(active),
-        content=_hash(
-            [
-                *(row["name"], row["claim"], row["config"], sorted(row["groups"])),
-                *(sorted(row[column].items()) for column in ("blocks", _PLANNED)),
-            ]
-        ),
-    )
+def _service(
+    name: str, claim: str, groups: frozenset[str], config: str, generation: int, blocks: Blocks, planned: Blocks
+) -> StoredService:
+    rows = (sorted(blocks_to_map(each).items()) for each in (blocks, planned))
+    content = _hash([name, claim, config, sorted(groups), *rows])
+    home = planned.over(blocks)
+    return StoredService(name, groups, config, claim, generation, active=blocks, home=home, content=content)
 
 
 def _service_row(service: StoredService) -> Row:
-    plain = {name: getattr(service, name) for name in ("name", "groups", "config", "claim", "generation")}
+    plain = _row(service, ("name", "groups", "config", "claim", "generation"))
     home = service.home.without(service.active)
     return {**plain, "blocks": blocks_to_map(service.active), _PLANNED: blocks_to_map(home)}
 
 
-def _plain_row(columns: tuple[str, ...]) -> Callable[[Any], dict[str, Any]]:
-    return lambda value: {column: getattr(value, column) for column in columns}
-
-
-def _plain(row: _RowReader, columns: tuple[str, ...]) -> dict[str, Any]:
-    """Return columns as values, with sets for the lists of files."""
-    return {name: frozenset(row[name]) if isinstance(row[name], _SETS) else row[name] for name in columns}
-
-
-_SETS = (list, tuple, set, frozenset)
-
-
-def _table(name: str, kind: Callable[..., _Value]) -> StoreTable[_Value]:
-    """Return the table whose columns are the fields of `kind`; the first one is the key."""
+def _table(
+    name: str,
+    kind: type[_Value],
+    make: Callable[..., _Value] | None = None,
+    *,
+    keys: int = 1,
+    parsers: Mapping[str, Callable[[Any], Any]] = MappingProxyType({}),
+) -> StoreTable[_Value]:
+    """Return the table whose columns are the fields of `kind`. `make`: if not `kind` itself makes a value of them.
+    `keys`: how many of the first columns are the index."""
     columns = tuple(each.name for each in fields(kind))  # type: ignore[arg-type]
-    return StoreTable(
-        name, columns, lambda row: row[columns[0]], lambda row: kind(**_plain(row, columns)), _plain_row(columns)
-    )
-
-
-def _override(row: _RowReader) -> FleetOverride:
-    weight, configured = row.parsed("weight", _weight), row.parsed("configured", _weight)
-    return FleetOverride(**{**_plain(row, OVERRIDES.columns), "weight": weight, "configured": configured})
+    key, row = itemgetter(*columns[:keys]), partial(_row, columns=columns)
+    return StoreTable(name, columns, key, make or kind, row, parsers)
 
 
 _WAITING = "waiting"
 """The state of a scheduled config, in stores and exports of earlier versions. It is read as refused."""
 
 
-def _intent(row: _RowReader) -> Intent:
-    given, plain = row["state"], _plain(row, INTENTS.columns)
-    if given == _WAITING:
-        plain |= {"comment": "refused: it waited for its time; this version starts no config by itself"}
-        given = IntentState.REFUSED.value
-    if given not in {each.value for each in IntentState}:
-        raise StoreNewer(table=INTENTS.name, row=str(row["number"]), column="state", value=repr(given))
-    return Intent(**{**plain, "state": IntentState(given)})
+def _intent(*, number: int, state: str, comment: str, **columns: Any) -> Intent:
+    if state == _WAITING:
+        comment = "refused: it waited for its time; this version starts no config by itself"
+        state = IntentState.REFUSED.value
+    if state not in {each.value for each in IntentState}:
+        raise StoreNewer(table=INTENTS.name, row=str(number), column="state", value=repr(state))
+    return Intent(number=number, state=IntentState(state), comment=comment, **columns)
 
 
-SERVICES: StoreTable[StoredService] = StoreTable(
+SERVICES = StoreTable(
     "Service",
-    ("name", "claim", "groups", "config", "generation", "blocks", "planned"),
-    lambda row: row["name"],
+    ("name", "claim", "groups", "config", "generation", "blocks", _PLANNED),
+    itemgetter("name"),
     _service,
     _service_row,
+    {"config": _object, "blocks": blocks_from_map, _PLANNED: blocks_from_map},
 )
-STAGED: StoreTable[StoredService] = replace(SERVICES, name="Staged")
-DPUS = _table("Dpu", Dpu)
-OVERRIDES: StoreTable[FleetOverride] = replace(
-    _table("Override", FleetOverride),
-    key=lambda row: (row["service"], row["backend"]),
-    parse=_override,
-    row=lambda one: _plain_row(OVERRIDES.columns)(one) | {"weight": str(one.weight), "configured": str(one.configured)},
-)
-WATCHES = _table("Watch", Watch)
+STAGED = replace(SERVICES, name="Staged")
+DPUS, WATCHES = _table("Dpu", Dpu), _table("Watch", Watch)
+OVERRIDES = _table("Override", FleetOverride, keys=2, parsers={"weight": _weight, "configured": _weight})
 ACTIONS, FREEZES = _table("Action", Action), _table("Freeze", Freeze)
-INTENTS: StoreTable[Intent] = replace(
-    _table("Intent", Intent),
-    parse=_intent,
-    row=lambda intent: {**_plain_row(INTENTS.columns)(intent), "state": intent.state.value},
-)
-STATUSES: StoreTable[DpuStatus] = replace(
-    _table("Dpu_State", DpuStatus), parse=lambda row: DpuStatus(**_plain(row, STATUSES.columns)).bounded
-)
+INTENTS = _table("Intent", Intent, _intent)
+STATUSES = _table("Dpu_State", DpuStatus, lambda **columns: DpuStatus(**columns).bounded)
 
 FLEET = "Fleet"
 COMMIT_ID = "commit_id"
@@ -342,20 +318,12 @@ def fleet_view(fleet: Row | None, values: Mapping[str, Mapping[Any, Any]], *, st
     )
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRow(Generic[_Value]):
-    """The UUID of a row in the database, and its value."""
-
-    uuid: str
-    value: _Value
-
-
-RowsByKey = Mapping[str, Mapping[Any, StoredRow[Any]]]
-"""The rows of each table by their keys."""
+RowIds = Mapping[tuple[str, Any], str]
+"""The UUIDs of rows, by table and key."""
 
 
 def operations(
-    view: FleetView, changes: Changes, rows: RowsByKey, *, commit_id: str, freezes: Mapping[str, Freeze] | None = None
+    view: FleetView, changes: Changes, ids: RowIds, *, commit_id: str, freezes: Mapping[str, Freeze] | None = None
 ) -> list[Operation]:
     """Return the operations of one transaction that makes `changes` to `view`, and the next generation. The first is a
     `wait` with a timeout of 0, which fails if the store has another generation or commit. `commit_id`: a random number.
@@ -376,8 +344,8 @@ def operations(
         fleet["ack"] = generation
     made = [*waits, {"op": "update", "table": FLEET, "where": where, "row": fleet}]
     for name, table in WRITER_TABLES.items():
-        stamp = {"generation": generation} if table in (SERVICES, STAGED) else None
-        made += _changes(table, getattr(changes, name), rows, stamp)
+        stamp = {"generation": generation} if table in (SERVICES, STAGED) else {}
+        made += _changes(table, getattr(view, name), getattr(changes, name), ids, stamp)
     return made
 
 
@@ -387,27 +355,29 @@ def _wait(table: str, where: list[Any], columns: Iterable[str], rows: Iterable[R
 
 
 def _changes(
-    table: StoreTable[_Value], wanted: Mapping[Any, _Value | None], rows: RowsByKey, stamp: Row | None = None
+    table: StoreTable[_Value],
+    present: Mapping[Any, _Value],
+    wanted: Mapping[Any, _Value | None],
+    ids: RowIds,
+    stamp: Row,
 ) -> Iterator[Operation]:
     """Yield the operations of one table. `stamp`: columns that every changed row gets too."""
-    present = rows.get(table.name, {})
-    stamp = stamp or {}
     for key, value in wanted.items():
-        found: StoredRow[_Value] | None = present.get(key)
+        found = ids.get((table.name, key))
         if value is None:
             if found is not None:
-                yield {"op": "delete", "table": table.name, "where": _where(found.uuid)}
+                yield {"op": "delete", "table": table.name, "where": _where(found)}
         elif found is None:
             yield {"op": "insert", "table": table.name, "row": _json({**table.row(value), **stamp})}
         else:
-            old, new = table.row(found.value), table.row(value)
+            old, new = table.row(present[key]), table.row(value)
             updated, mutations = _difference({**old, **stamp}, {**new, **stamp})
             if updated or mutations:
                 updated |= stamp
             if updated:
-                yield {"op": "update", "table": table.name, "where": _where(found.uuid), "row": _json(updated)}
+                yield {"op": "update", "table": table.name, "where": _where(found), "row": _json(updated)}
             if mutations:
-                yield {"op": "mutate", "table": table.name, "where": _where(found.uuid), "mutations": mutations}
+                yield {"op": "mutate", "table": table.name, "where": _where(found), "mutations": mutations}
 
 
 def _difference(old: Row, new: Row) -> tuple[dict[str, Any], list[list[Any]]]:
