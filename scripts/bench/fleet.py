@@ -29,7 +29,7 @@ from xenoovs.model.values import site_name
 from xenoovs.partition.block import Block
 from xenoovs.store.client import CommitOutcome, StoreClient
 from xenoovs.store.replica import spread_s
-from xenoovs.store.rows import StoreDatabase, fleet_columns
+from xenoovs.store.rows import READER_ROLE, StoreDatabase, fleet_columns
 from xenoovs.store.servers import (
     RaftServer,
     ServerFiles,
@@ -72,13 +72,13 @@ def _start(work: Path, stack: ExitStack) -> tuple[list[ServerFiles], list[Server
         create_databases(work / f"s{number}", name="bench", servers=members, local=number)
         files = files_of(work / f"s{number}", StoreDatabase.FLEET)
         stack.callback(stop_server, files)
-        _serves(start_server(files, [StorePort(member.host, 6661, is_read_only=True)]))
+        _serves(start_server(files, [StorePort(member.host, 6661, READER_ROLE)]))
         servers.append(files)
     source = ",".join(f"tcp:{member.host}:6661" for member in members)
     for number in range(_RELAYS):
         files, port = (
             ServerFiles(work / f"r{number}", "relay"),
-            StorePort(f"{network}.{101 + number}", 6662, is_read_only=True),
+            StorePort(f"{network}.{101 + number}", 6662, READER_ROLE),
         )
         stack.callback(stop_server, files)
         _serves(start_server(files, [port], source=source))

@@ -19,7 +19,7 @@ from xenoovs.decision.decision import Blocks
 from xenoovs.errors import StoreUnreachable
 from xenoovs.partition.block import Block
 from xenoovs.store.client import StoreClient
-from xenoovs.store.rows import StoreDatabase
+from xenoovs.store.rows import READER_ROLE, StoreDatabase
 from xenoovs.store.servers import (
     RaftServer,
     ServerFiles,
@@ -107,7 +107,7 @@ def running_cluster(
         servers = list[StoreServer]()
         for number, member in enumerate(members):
             create_databases(directory / f"s{number}", name="test", servers=members, local=number)
-            ports = [StorePort(member.host, 6661, is_read_only=database is StoreDatabase.FLEET)]
+            ports = [StorePort(member.host, 6661, READER_ROLE if database is StoreDatabase.FLEET else "")]
             server = StoreServer(files_of(directory / f"s{number}", database), database, ports)
             servers.append(stack.enter_context(server))
         yield servers
@@ -115,7 +115,7 @@ def running_cluster(
 
 def running_relay(directory: Path, source: str) -> StoreServer:
     (directory / "relay").mkdir(mode=0o700)
-    port = StorePort(loopback(1, next(_NETWORKS)), 6662, is_read_only=True)
+    port = StorePort(loopback(1, next(_NETWORKS)), 6662, READER_ROLE)
     return StoreServer(ServerFiles(directory / "relay", "relay"), listen=[port], source=source)
 
 

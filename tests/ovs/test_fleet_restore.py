@@ -128,7 +128,7 @@ def test_a_store_older_than_its_dpus_and_another_one_are_failures_and_no_command
 
     # As after a restore of a backup of its files. Bug: the number of the DPUs was larger than that of any change there.
     older = {"op": "update", "table": "Fleet", "where": [], "row": {"generation": 1}}
-    transact(files_of(store.directory, StoreDatabase.FLEET), StoreDatabase.FLEET, older)
+    transact(files_of(store.directory, StoreDatabase.FLEET), older)
     assert "ahead of the store" in not_taken("ahead", "this DPU is ahead of the store")
 
     remade(store)

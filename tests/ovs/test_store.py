@@ -61,7 +61,7 @@ def test_bug_a_change_that_the_server_refused_was_taken_for_done(store: StoreSer
     """ovsdb-client(1) ends with 0 then."""
     for operation in ({"op": "delete", "table": "Nowhere", "where": []}, {"op": "abort"}, {"op": "comment"}):
         with pytest.raises(StoreError):
-            servers.transact(store.files, store.database, operation)
+            servers.transact(store.files, operation)
 
 
 def test_every_value_comes_back_as_it_was_written(client: StoreClient, store: StoreServer) -> None:

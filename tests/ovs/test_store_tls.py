@@ -20,7 +20,7 @@ from tests.ovs.certificates import certificates
 from tests.ovs.stores import StoreServer, first_view, loopback, ovsdb_client, service, transact, wait_generation
 from tests.patience import eventually
 from xenoovs.store.client import CommitOutcome, DpuStatusClient, DpuStatusReader, StoreClient
-from xenoovs.store.rows import StoreDatabase, schema_text
+from xenoovs.store.rows import DPU_ROLE, READER_ROLE, StoreDatabase, schema_text
 from xenoovs.store.servers import (
     StorePort,
     create_databases,
@@ -45,7 +45,9 @@ def dpu1(authority: trustme.CA, tmp_path: Path) -> Certificates:
 
 
 def tls_server(directory: Path, database: StoreDatabase, port: int, tls: Certificates) -> StoreServer:
-    ports = [StorePort(loopback(1, NETWORK), port, is_read_only=database is StoreDatabase.FLEET, is_tls=True)]
+    ports = [
+        StorePort(loopback(1, NETWORK), port, READER_ROLE if database is StoreDatabase.FLEET else DPU_ROLE, is_tls=True)
+    ]
     return StoreServer(files_of(directory / "store", database), database, ports, tls=tls)
 
 

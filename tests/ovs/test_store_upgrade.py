@@ -28,7 +28,7 @@ from tests.patience import eventually
 from xenoovs.compile.offloadable.table import parse_version
 from xenoovs.errors import StoreError, StoreUnreachable
 from xenoovs.store.client import CommitOutcome, DpuStatusClient, DpuStatusReader, StoreClient
-from xenoovs.store.rows import StoreDatabase, schema_text
+from xenoovs.store.rows import READER_ROLE, StoreDatabase, schema_text
 from xenoovs.store.servers import (
     RaftServer,
     ServerFiles,
@@ -187,7 +187,7 @@ def test_bug_a_port_on_an_open_vswitch_before_3_0_ended_in_a_traceback(
 ) -> None:
     monkeypatch.setattr("xenoovs.store.servers._LOCAL_SCHEMA", tmp_path / "local-config.ovsschema")
     with pytest.raises(StoreError, match=r"local-config.ovsschema is missing: .* needs Open vSwitch 3\.0"):
-        server_command(files_of(tmp_path, StoreDatabase.FLEET), [StorePort("127.0.0.1", 6661, is_read_only=True)])
+        server_command(files_of(tmp_path, StoreDatabase.FLEET), [StorePort("127.0.0.1", 6661, READER_ROLE)])
 
 
 def test_a_store_of_1_0_0_keeps_its_history_and_gets_the_role_of_operators(tmp_path: Path, start: Starts) -> None:

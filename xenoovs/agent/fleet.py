@@ -119,7 +119,7 @@ class FleetMember:
         if view is None or view is self._config.newest or not view.intent:
             return
         if self._states is not None:
-            self._states.share_with(len(view.dpus))
+            self._states.dpus = len(view.dpus)
         if view.generation < self._generation:
             if self._older is None:
                 warn("the view of the store is not taken; what is in use stays", reason=self._refusal_of(view))

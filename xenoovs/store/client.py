@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import Enum
-from types import TracebackType
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
@@ -81,8 +80,7 @@ _Client = TypeVar("_Client", bound="_Threaded")
 
 
 class _Threaded(ABC):
-    """A client with its own thread. Use it with `with`, or call `start()` and `close()`. `connection`: its newest
-    state."""
+    """A client with its own thread, for the time of a `with`. `connection`: its newest state."""
 
     def __init__(self, remotes: str, on_change: Callable[[], None] | None, tls: Certificates | None) -> None:
         """Raises StoreError for remotes of another form, and CertificateUnusable."""
@@ -96,16 +94,15 @@ class _Threaded(ABC):
         os.set_blocking(self._awake, False)
         os.set_blocking(self._wake_end, False)
 
-    def start(self) -> None:
+    def __enter__(self: _Client) -> _Client:
         """Start the thread, and return before it has connected."""
         self._thread = threading.Thread(target=self._run, name=type(self).__name__, daemon=True)
         self._thread.start()
+        return self
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the connection and the thread. Transactions without an answer end with UNKNOWN."""
         with self._changed:
-            if self._is_ending:
-                return
             self._is_ending = True
             self._changed.notify_all()
         self._wake()
@@ -116,40 +113,33 @@ class _Threaded(ABC):
             os.close(self._awake)
             os.close(self._wake_end)
 
-    def __enter__(self: _Client) -> _Client:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _wake(self) -> None:
-        """Wake the thread. Does nothing after `close()`."""
+        """Wake the thread. Does nothing after the `with`."""
         with self._changed, suppress(BlockingIOError):
             if not self._is_closed:
                 os.write(self._wake_end, b".")
 
     def _run(self) -> None:
         while not self._is_ending:
+            peer, reason = None, "closed"
             try:
-                self._open()
+                peer = self._open()
                 while not self._is_ending:
-                    wait_s = self._step()
-                    self._block(wait_s, self._wait)
+                    self._block(self._step(peer), peer)
             except Exception as error:  # noqa: BLE001 - a peer that breaks the protocol makes `ovs` raise anything
-                self._set_connection(is_connected=False, reason=f"internal error: {type(error).__name__}: {error}")
-                self._close()
+                reason = f"internal error: {type(error).__name__}: {error}"
+            self._set_connection(is_connected=False, reason=reason)
+            if peer is not None:
+                peer.close()
+            self._lose()
+            if not self._is_ending:
                 self._block(_RESTART_S, None)
-        self._close()
-        self._set_connection(is_connected=False, reason="closed")
 
-    def _block(self, wait_s: float | None, wait: Callable[[Any], None] | None) -> None:
+    def _block(self, wait_s: float | None, peer: Any) -> None:
         poller = Poller()
         poller.fd_wait(self._awake, select.POLLIN)
-        if wait is not None:
-            wait(poller)
+        if peer is not None:
+            peer.wait(poller)
         if wait_s is not None:
             poller.timer_wait(int(wait_s * 1000) + 1)
         poller.block()
@@ -176,20 +166,15 @@ class _Threaded(ABC):
             self._on_change()
 
     @abstractmethod
-    def _open(self) -> None:
-        """Begin to connect."""
+    def _open(self) -> Any:
+        """Begin to connect. Return what has `wait(poller)` and `close()`."""
 
     @abstractmethod
-    def _step(self) -> float | None:
+    def _step(self, peer: Any) -> float | None:
         """Do all work that needs no waiting. Return the seconds until more is due; None to wait for events."""
 
-    @abstractmethod
-    def _wait(self, poller: Any) -> None:
-        """Register the events that must wake the thread."""
-
-    @abstractmethod
-    def _close(self) -> None:
-        """Close the connection, if there is one."""
+    def _lose(self) -> None:  # noqa: B027 - most have nothing to end
+        """End what depends on the connection, which is closed."""
 
 
 class _Reading(_Threaded):
@@ -205,7 +190,6 @@ class _Reading(_Threaded):
     ) -> None:
         super().__init__(remotes, on_change, tls)
         self._source, self._tables = source, {table.name: table for table in tables}
-        self._replica: Replica | None = None
         self._problem: StoreError | None = None
         self._has_view = False
         self._reset()
@@ -215,24 +199,13 @@ class _Reading(_Threaded):
         self._read = dict[tuple[str, UUID], tuple[Any, Any]]()
         self._session_number: tuple[int, int] | None = None
 
-    def _open(self) -> None:
+    def _open(self) -> Replica:
         self._reset()
         database, columns = self._source
-        self._replica = Replica(self._remotes, database, columns)
+        return Replica(self._remotes, database, columns)
 
-    def _wait(self, poller: Any) -> None:
-        if self._replica is not None:
-            self._replica.wait(poller)
-
-    def _close(self) -> None:
-        if self._replica is not None:
-            self._replica.close()
-            self._replica = None
-
-    def _step(self) -> float | None:
-        replica = self._replica
-        if replica is None:
-            raise RuntimeError("there is no replica")
+    def _step(self, peer: Any) -> float | None:
+        replica: Replica = peer
         replica.run()
         replica.leave_if_useless()
         is_new = False
@@ -453,8 +426,7 @@ class StoreClient(_Reading):
         elif status == Transaction.TRY_AGAIN and replica.is_current and attempt.sent_on == {replica.session.number}:
             attempt.is_refused = True
 
-    def _close(self) -> None:
-        super()._close()
+    def _lose(self) -> None:
         if not self._is_ending:
             # The connection broke: sent transactions have an unknown outcome, and the others are sent later.
             for attempt in self._attempts:
@@ -501,7 +473,7 @@ class DpuStatusReader(_Reading):
 
 class DpuStatusClient(_Threaded):
     """Writes the row of one DPU in the database `xenoovs_state`, and reads nothing. `written`: the newest status that
-    the store has confirmed on this connection."""
+    the store has confirmed on this connection. `dpus`: how many DPUs report to the same servers."""
 
     def __init__(
         self, remotes: str, *, on_change: Callable[[], None] | None = None, tls: Certificates | None = None
@@ -509,13 +481,8 @@ class DpuStatusClient(_Threaded):
         super().__init__(remotes, on_change, tls)
         self._wanted: DpuStatus | None = None
         self.written: DpuStatus | None = None
-        self._session: Any = None
         self._refusal = ""
-        self._dpus = 0
-
-    def share_with(self, dpus: int) -> None:
-        """Set how many DPUs report to the same servers."""
-        self._dpus = dpus
+        self.dpus = 0
 
     def put(self, status: DpuStatus) -> None:
         """Write the row soon; a newer status replaces one that was not sent. It is sent again after a reconnect."""
@@ -523,63 +490,54 @@ class DpuStatusClient(_Threaded):
             self._wanted = status.bounded
         self._wake()
 
-    def _open(self) -> None:
-        self._session = open_session(self._remotes)
-        self._watched = StoreSession(self._session)
-        self._forget()
+    def _open(self) -> StoreSession:
+        peer = StoreSession(open_session(self._remotes))
+        self._forget(peer)
+        return peer
 
-    def _forget(self) -> None:
+    def _forget(self, peer: StoreSession) -> None:
         """Reset the state of the connection: which status the store has is not known."""
-        self._number = self._watched.number
+        self._number = peer.number
         self._request: tuple[Any, DpuStatus, float] | None = None
         self._is_new = self._is_left = False
         self.written = None
 
-    def _close(self) -> None:
-        if self._session is not None:
-            self._session.close()
-            self._session = None
-
-    def _wait(self, poller: Any) -> None:
-        self._session.wait(poller)
-        self._session.recv_wait(poller)
-
-    def _step(self) -> float | None:
-        before = self.written
-        self._watched.dpus = self._dpus
-        self._session.run()
-        if self._watched.number != self._number:
-            self._forget()
-        while self._watched.is_connected and (message := self._session.recv()) is not None:
-            self._receive(message)
-        wait_s = self._send() if self._watched.is_connected else None
+    def _step(self, peer: Any) -> float | None:
+        before, session = self.written, peer.session
+        peer.dpus = self.dpus
+        session.run()
+        if peer.number != self._number:
+            self._forget(peer)
+        while peer.is_connected and (message := session.recv()) is not None:
+            self._receive(peer, message)
+        wait_s = self._send(peer) if peer.is_connected else None
         is_other = self._set_connection(
-            is_connected=self._watched.is_connected,
-            remote=self._watched.remote,
-            reason="" if self._watched.is_connected else self._watched.reason,
+            is_connected=peer.is_connected,
+            remote=peer.remote,
+            reason="" if peer.is_connected else peer.reason,
             problem=self._refusal,
         )
         if is_other or self.written is not before:
             self._notify()
         return wait_s
 
-    def _send(self) -> float | None:
+    def _send(self, peer: StoreSession) -> float | None:
         """Send the row if the store lacks it. Return the seconds until the answer is late."""
         if self._request is not None:
             left_s = self._request[2] - time.monotonic()
             if left_s <= 0:
-                self._leave("no answer; perhaps it is cut off from its cluster")
+                self._leave(peer, "no answer; perhaps it is cut off from its cluster")
             return max(left_s, _RESTART_S)
         status = self._wanted
         if status is None or status == self.written or self._is_left:
             return None
         made: list[Operation] = status_operations(status, is_new=self._is_new)
         request = Message.create_request("transact", [StoreDatabase.STATES.value, *made])
-        self._session.send(request)
+        peer.session.send(request)
         self._request = request.id, status, time.monotonic() + COMMIT_TIMEOUT_S
         return COMMIT_TIMEOUT_S
 
-    def _receive(self, message: Any) -> None:
+    def _receive(self, peer: StoreSession, message: Any) -> None:
         if self._request is None or message.id != self._request[0]:
             return
         (_, status, _), self._request = self._request, None
@@ -591,12 +549,12 @@ class DpuStatusClient(_Threaded):
                 reason += "; the name of a DPU must be the CN of its certificate"
             # Another connection of this DPU may have inserted the row first; otherwise another server may accept it.
             self._refusal = str(StoreRejected(reason=f"the status of {status.name}: {reason}"))
-            self._leave(f"it refuses the status: {reason}")
+            self._leave(peer, f"it refuses the status: {reason}")
         elif not self._is_new and result[0].get("count") == 0:
             self._is_new = True
         else:
             self._is_new, self._refusal, self.written = False, "", status
 
-    def _leave(self, reason: str) -> None:
+    def _leave(self, peer: StoreSession, reason: str) -> None:
         self._is_left = True
-        self._watched.leave(reason)
+        peer.leave(reason)

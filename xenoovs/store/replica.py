@@ -176,7 +176,7 @@ class StoreSession:
     _instances = count()
 
     def __init__(self, session: Any) -> None:
-        self._session, self._instance = session, next(self._instances)
+        self.session, self._instance = session, next(self._instances)
         self._disconnected = session.reconnect.disconnected
         self._recv = session.recv
         session.reconnect.disconnected, session.recv = self._lost, self._received
@@ -193,7 +193,7 @@ class StoreSession:
             self.reason = f"{name}: {os.strerror(error)}"
         elif error < 0:
             self.reason = f"{name}: the server closed the connection"
-        reconnect = self._session.reconnect
+        reconnect = self.session.reconnect
         is_attempt = reconnect.state is ovs.reconnect.Reconnect.ConnectInProgress
         self._disconnected(now, error)
         if not is_attempt:
@@ -201,7 +201,7 @@ class StoreSession:
             reconnect.state_entered += int(1000 * uniform(0, spread_s(self.dpus)))  # noqa: S311
 
     def _received(self) -> Any:
-        connection = self._session.rpc
+        connection = self.session.rpc
         if connection is not None and connection.parser is None and ovs.json.PARSER == ovs.json.PARSER_PY:
             connection.parser = MessageParser()
         message = self._recv()
@@ -211,21 +211,29 @@ class StoreSession:
 
     @property
     def is_connected(self) -> bool:
-        return bool(self._session.is_connected())
+        return bool(self.session.is_connected())
 
     @property
     def remote(self) -> str:
-        return str(self._session.get_name())
+        return str(self.session.get_name())
 
     @property
     def number(self) -> tuple[int, int]:
         """Return two numbers that differ for each connection."""
-        return self._instance, int(self._session.get_seqno())
+        return self._instance, int(self.session.get_seqno())
 
     def leave(self, reason: str) -> None:
         """End the connection, and connect to the next remote."""
         self.reason = f"{self.remote}: {reason}"
-        self._session.force_reconnect()
+        self.session.force_reconnect()
+
+    def wait(self, poller: Poller) -> None:
+        """Register the events that must wake the thread."""
+        self.session.wait(poller)
+        self.session.recv_wait(poller)
+
+    def close(self) -> None:
+        self.session.close()
 
 
 class Replica(ovs.db.idl.Idl):  # type: ignore[misc]

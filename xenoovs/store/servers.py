@@ -29,7 +29,6 @@ from xenoovs.store.replica import is_loopback, parse_remotes
 from xenoovs.store.rows import (
     DPU_ROLE,
     FLEET,
-    OPERATOR_ROLE,
     READER_ROLE,
     STATUSES,
     StoreDatabase,
@@ -52,8 +51,7 @@ STATE_RAFT_OFFSET = 10
 _LOCAL_SCHEMA = Path("/usr/share/openvswitch/local-config.ovsschema")
 """The schema of the database `Local_Config`, with the ports of one server (ovsdb.local-config(5))."""
 _LOCAL_REMOTES = "db:Local_Config,Config,connections"
-_SERVER = regex(r"([^:,\[\]\s]+|\[[0-9a-fA-F:.%]+\])(?::([0-9]{1,5}))?")
-_LISTEN = regex(r"([^:,\[\]\s]+|\[[0-9a-fA-F:.%]+\]):([0-9]{1,5})")
+_ADDRESS = regex(r"([^:,\[\]\s]+|\[[0-9a-fA-F:.%]+\])(?::([0-9]{1,5}))?")
 _GIVE_TLS = "give --tls-key, --tls-cert and --tls-ca"
 _NEW_DATABASES = "create the databases of a new directory with `xenoovs fleet init`"
 _STEP_S = 0.05
@@ -79,7 +77,7 @@ class RaftServer:
 
 def parse_server(text: str) -> RaftServer:
     """Return the server at `ADDRESS` or `ADDRESS:PORT`. Raises StoreError."""
-    found = _SERVER.fullmatch(text)
+    found = _ADDRESS.fullmatch(text)
     if found is None or not 0 < int(found[2] or RAFT_PORT) < 65536 - STATE_RAFT_OFFSET:
         raise StoreError(f"{text!r} is no server: expected ADDRESS or ADDRESS:PORT, such as 192.0.2.1:{RAFT_PORT}")
     return RaftServer(found[1], int(found[2] or RAFT_PORT))
@@ -87,15 +85,14 @@ def parse_server(text: str) -> RaftServer:
 
 @dataclass(frozen=True, slots=True)
 class StorePort:
-    """A TCP port of a server. `host`: IPv6 in brackets. `is_tls`: whether clients need a certificate; if not, other
-    hosts must not reach the address. `is_for_operators`: whether clients may change a fleet; their certificates are
-    from another authority than those of DPUs."""
+    """A TCP port of a server. `host`: IPv6 in brackets. `role`: of its clients (ovsdb(7), "RBAC"); empty if they may
+    change all, as at the unix socket. `is_tls`: whether clients need a certificate; if not, other hosts must not reach
+    the address."""
 
     host: str
     port: int
-    is_read_only: bool
+    role: str
     is_tls: bool = False
-    is_for_operators: bool = False
 
     @property
     def target(self) -> str:
@@ -107,25 +104,16 @@ class StorePort:
         """Return the active connection method of its clients."""
         return f"{'ssl' if self.is_tls else 'tcp'}:{self.host}:{self.port}"
 
-    @property
-    def role(self) -> str:
-        """Return the role of its clients (ovsdb(7), "RBAC"); empty if they may change all, as at the unix socket."""
-        if self.is_read_only:
-            return READER_ROLE
-        if self.is_for_operators:
-            return OPERATOR_ROLE
-        # A server identifies a client by the CN of its certificate.
-        return DPU_ROLE if self.is_tls else ""
 
-
-def parse_listen(text: str, *, is_read_only: bool, is_tls: bool = False) -> StorePort:
-    """Return the port at `ADDRESS:PORT`. Raises StoreError, also for a port without TLS that other hosts can reach."""
-    found = _LISTEN.fullmatch(text)
-    if found is None or not 0 < int(found[2]) < 65536:
+def parse_listen(text: str, role: str, *, is_tls: bool) -> StorePort:
+    """Return the port at `ADDRESS:PORT`. Raises StoreError, also for a port without TLS that other hosts can reach.
+    Without TLS there is no `DPU_ROLE`, as a server identifies a client by the CN of its certificate."""
+    found = _ADDRESS.fullmatch(text)
+    if found is None or not 0 < int(found[2] or 0) < 65536:
         raise StoreError(f"{text!r} is no port to listen at: expected ADDRESS:PORT, such as 127.0.0.1:6661")
     if not (is_tls or is_loopback(found[1])):
         raise StoreError(f"{text} can be reached from other hosts: {_GIVE_TLS}, or listen at 127.0.0.1")
-    return StorePort(found[1], int(found[2]), is_read_only, is_tls)
+    return StorePort(found[1], int(found[2]), role if is_tls or role != DPU_ROLE else "", is_tls)
 
 
 class ServerFiles:
@@ -133,6 +121,7 @@ class ServerFiles:
 
     `local`: the database `Local_Config`, made at each start. `socket`: for clients that may change everything;
     `remote`: its active connection method. `control`: the socket of ovs-appctl(8).
+    `serves`: its database.
     """
 
     def __init__(self, directory: Path, name: str) -> None:
@@ -141,6 +130,7 @@ class ServerFiles:
         self.socket, self.control = directory / f"{name}.sock", directory / f"{name}.ctl"
         self.pid, self.log = directory / f"{name}.pid", directory / f"{name}.log"
         self.remote = f"unix:{self.socket}"
+        self.serves = StoreDatabase.STATES if name == StoreDatabase.STATES.value else StoreDatabase.FLEET
 
 
 def operator_files(directory: Path) -> ServerFiles:
@@ -232,9 +222,9 @@ def _transact(file: Path, database: str, *operations: dict[str, Any]) -> None:
     _require_done(run(["ovsdb-tool", "transact", str(file), json.dumps([database, *operations])]).stdout)
 
 
-def transact(files: ServerFiles, database: StoreDatabase, *operations: dict[str, Any]) -> None:
+def transact(files: ServerFiles, *operations: dict[str, Any]) -> None:
     """Change a database through its server (RFC 7047, 4.1.3). Raises CommandFailed without an answer; StoreError."""
-    request = json.dumps([database.value, *operations])
+    request = json.dumps([files.serves.value, *operations])
     _require_done(run(["ovsdb-client", "--timeout=5", "transact", files.remote, request]).stdout)
 
 
@@ -315,7 +305,7 @@ def _make_local(files: ServerFiles, listen: Sequence[StorePort]) -> None:
                 "uuid-name": f"port{number}",
                 "row": {
                     "target": port.target,
-                    "read_only": port.is_read_only,
+                    "read_only": port.role == READER_ROLE,
                     "role": port.role,
                     "inactivity_probe": INACTIVITY_PROBE_MS,
                 },
@@ -363,14 +353,12 @@ def start_server(
         if "reading record" in reason:
             reason += f"; {files.database} is damaged, as by a full disk: replace it (docs/how-to/fleet-store.md)"
         raise StoreError(f"ovsdb-server does not start: {reason}; see {files.log}") from None
-    database = StoreDatabase.STATES if files.name == StoreDatabase.STATES.value else StoreDatabase.FLEET
     end_s = time.monotonic() + JOIN_PATIENCE_S
     while True:
         try:
-            state = server_state(files.remote, database)
-            if state.is_connected:
+            if server_state(files.remote, files.serves).is_connected:
                 if not source:
-                    _upgrade(files, database)
+                    _upgrade(files)
                 return ""
             reason = "it has not joined its cluster yet, or has lost it" if not source else "its source does not answer"
         except StoreUnreachable as error:
@@ -394,20 +382,21 @@ def _check_cluster(files: ServerFiles, tls: Certificates | None) -> None:
         raise StoreError(f"{address} of {files.name} can be reached from other hosts; {_NEW_DATABASES} with TLS")
 
 
-def _upgrade(files: ServerFiles, database: StoreDatabase) -> None:
+def _upgrade(files: ServerFiles) -> None:
     """Upgrade the schema of a database to this version, and stop a server whose database cannot be used. The first
     server of a cluster with this version converts for all; the others follow through the RAFT log. A newer schema is
     used as it is: another host was upgraded first."""
     try:
-        _convert(files, database)
+        _convert(files)
     except (CommandFailed, StoreError) as error:
         stop_server(files)
         reason = error.stderr.strip() if isinstance(error, CommandFailed) else error
         raise StoreError(f"{files.database} cannot be used: {reason}; {_NEW_DATABASES}") from None
 
 
-def _convert(files: ServerFiles, database: StoreDatabase) -> None:
+def _convert(files: ServerFiles) -> None:
     """Convert an older schema. Raises CommandFailed; StoreError if it lacks roles or columns, or would lose columns."""
+    database = files.serves
     asked = ["ovsdb-client", "--timeout=5", "get-schema", files.remote, database.value]
     found, wanted = json.loads(run(asked).stdout), json.loads(schema_text(database))
     versions = f"it has schema {found['version']}, and this version needs {wanted['version']}"
@@ -424,23 +413,23 @@ def _convert(files: ServerFiles, database: StoreDatabase) -> None:
     with tempfile.TemporaryDirectory(prefix=".convert-", dir=files.directory) as work:
         schema = Path(work) / "schema"
         schema.write_text(schema_text(database))
-        refusal = _refusal(files, database, schema)
+        refusal = _refusal(files, schema)
         if refusal and database is StoreDatabase.STATES:
             # A report may be too large for the new schema. DPUs report again when they connect, as all do after this.
-            transact(files, database, {"op": "delete", "table": STATUSES.name, "where": []})
-            refusal = _refusal(files, database, schema)
+            transact(files, {"op": "delete", "table": STATUSES.name, "where": []})
+            refusal = _refusal(files, schema)
         if refusal:
             raise StoreError(f"{versions}, but {refusal}")
         convert = ["ovsdb-client", f"--timeout={_CONVERT_S}", "convert", files.remote, str(schema)]
         run(convert, timeout_s=2 * _CONVERT_S)
     # Permissions list columns, and the new schema may have others.
-    transact(files, database, *renewed_roles(database))
+    transact(files, *renewed_roles(database))
 
 
-def _refusal(files: ServerFiles, database: StoreDatabase, schema: Path) -> str:
+def _refusal(files: ServerFiles, schema: Path) -> str:
     """Return why the rows of a database do not fit a schema; empty if they do. Raises CommandFailed. It converts a
     copy: ovsdb-server 3.1 crashes with SIGSEGV if a row does not fit, and so would each server that tries."""
-    asked = ["ovsdb-client", f"--timeout={_CONVERT_S}", "backup", files.remote, database.value]
+    asked = ["ovsdb-client", f"--timeout={_CONVERT_S}", "backup", files.remote, files.serves.value]
     copy = schema.with_suffix(".copy")
     copy.write_text(run(asked, timeout_s=2 * _CONVERT_S).stdout)
     done = try_run(["ovsdb-tool", "convert", str(copy), str(schema)], timeout_s=2 * _CONVERT_S)
@@ -520,13 +509,11 @@ def _pid(files: ServerFiles) -> int | None:
 @dataclass(frozen=True, slots=True)
 class ServerState:
     """The row of a database in `_Server` of its server (ovsdb-server(5), "Database"). `model`: `standalone`,
-    `clustered` or `relay`. `is_connected`: whether it is in contact with most of its cluster, or with its source.
-    `index`: that of the newest log entry; None outside of clusters."""
+    `clustered` or `relay`. `is_connected`: whether it is in contact with most of its cluster, or with its source."""
 
     model: str
     is_connected: bool
     is_leader: bool
-    index: int | None
 
 
 def server_state(remote: str, database: StoreDatabase = StoreDatabase.FLEET) -> ServerState:
@@ -538,9 +525,7 @@ def server_state(remote: str, database: StoreDatabase = StoreDatabase.FLEET) -> 
     rows = json.loads(done.stdout)[0]["rows"]
     if not rows:
         raise StoreUnreachable(remotes=remote, reason=f"the server has no database {database.value}")
-    row = rows[0]
-    index = row["index"]
-    return ServerState(row["model"], row["connected"], row["leader"], None if isinstance(index, list) else index)
+    return ServerState(*(rows[0][column] for column in ("model", "connected", "leader")))
 
 
 # The servers of one host: which leads, which lags, and how much room the disk has.
@@ -578,18 +563,13 @@ class ClusterMember:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """The answer to `cluster/status` (ovsdb-server(1), raft_unixctl_status in ovsdb/raft.c). `status`: `cluster
-    member`, or why it is none. `leader`: `self`, the first digits of an id, or `unknown`. `index`: that of its newest
-    log entry. `uncommitted`: entries that most servers lack. `unapplied`: entries that clients do not get yet."""
+    """The answer to `cluster/status` (ovsdb-server(1), raft_unixctl_status in ovsdb/raft.c). `index`: that of its
+    newest log entry."""
 
-    status: str
     role: ServerRole
     term: int
-    leader: str
     election_timer_s: float
     index: int
-    uncommitted: int
-    unapplied: int
     members: tuple[ClusterMember, ...]
 
     def lag(self, member: ClusterMember) -> int | None:
@@ -609,14 +589,10 @@ class ClusterStatus:
 
 
 _FIELDS = regex(
-    r"Status: (?P<status>[^\n]+)\n"
-    r"(?:[^\n]*\n)*?Role: (?P<role>leader|follower|candidate)\n"
+    r"Role: (?P<role>leader|follower|candidate)\n"
     r"Term: (?P<term>\d+)\n"
-    r"Leader: (?P<leader>\w+)\n"
     r"(?:[^\n]*\n)*?Election timer: (?P<timer>\d+)[^\n]*\n"
     r"Log: \[\d+, (?P<end>\d+)\]\n"
-    r"Entries not yet committed: (?P<uncommitted>\d+)\n"
-    r"Entries not yet applied: (?P<unapplied>\d+)\n"
     r"(?:[^\n]*\n)*?Servers:\n(?P<servers>(?:    [^\n]+\n)*)"
 )
 _MEMBER = regex(r" {4}(?P<id>\w+) \(\w+ at (?P<address>\S+)\)(?P<rest>.*)")
@@ -632,15 +608,11 @@ def parse_cluster_status(text: str) -> ClusterStatus:
             "tell us the version of Open vSwitch"
         )
     return ClusterStatus(
-        status=found["status"],
         role=ServerRole(found["role"]),
         term=int(found["term"]),
-        leader=found["leader"],
         election_timer_s=int(found["timer"]) / 1000,
         # The log is a half-open range of indexes.
         index=int(found["end"]) - 1,
-        uncommitted=int(found["uncommitted"]),
-        unapplied=int(found["unapplied"]),
         members=tuple(_member(each) for each in members if each is not None),
     )
 
@@ -713,30 +685,30 @@ def host_facts(directory: Path | None, *, reads_files: bool = False) -> tuple[Se
     in an unknown form."""
     if directory is None:
         return ()
-    return tuple(_facts(files_of(directory, database), database, reads_file=reads_files) for database in StoreDatabase)
+    return tuple(_facts(files_of(directory, database), reads_file=reads_files) for database in StoreDatabase)
 
 
-def _facts(files: ServerFiles, database: StoreDatabase, *, reads_file: bool) -> ServerFacts:
+def _facts(files: ServerFiles, *, reads_file: bool) -> ServerFacts:
     size = free = None
     with suppress(OSError):
         room = os.statvfs(files.database)
         size, free = files.database.stat().st_size, room.f_bavail * room.f_frsize
     role, is_connected, cluster = ServerRole.DOWN, False, None
     with suppress(StoreUnreachable):
-        state = server_state(files.remote, database)
+        state = server_state(files.remote, files.serves)
         role, is_connected = ServerRole.ALONE, state.is_connected
         if state.model == "clustered":
-            cluster = _cluster_status(files, database)
+            cluster = _cluster_status(files)
             role = ServerRole.DOWN if cluster is None else cluster.role
     gap = _gap(files) if reads_file and cluster is not None else ""
     left_s = _certificate_left_s(files) if reads_file and role is not ServerRole.DOWN else None
-    return ServerFacts(database, files.database, role, is_connected, cluster, size, free, gap, left_s)
+    return ServerFacts(files.serves, files.database, role, is_connected, cluster, size, free, gap, left_s)
 
 
 def _certificate_left_s(files: ServerFiles) -> float | None:
     """Return for how long the certificate on the command line of a running server is valid; None if not known."""
-    with suppress(OSError, ValueError):
-        words = Path(f"/proc/{int(files.pid.read_text())}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    with suppress(OSError):
+        words = Path(f"/proc/{_pid(files)}/cmdline").read_bytes().decode(errors="replace").split("\0")
         for word in words:
             if word.startswith("--certificate=") and (
                 ends_s := certificate_end_s(Path(word.removeprefix("--certificate=")))
@@ -763,6 +735,6 @@ def _gap(files: ServerFiles) -> str:
     return output
 
 
-def _cluster_status(files: ServerFiles, database: StoreDatabase) -> ClusterStatus | None:
-    output = try_run(["ovs-appctl", "-T", "5", "-t", str(files.control), "cluster/status", database.value])
+def _cluster_status(files: ServerFiles) -> ClusterStatus | None:
+    output = try_run(["ovs-appctl", "-T", "5", "-t", str(files.control), "cluster/status", files.serves.value])
     return parse_cluster_status(output.stdout) if output.exit_code == 0 else None

@@ -74,22 +74,13 @@ def test_a_leader_reports_how_many_entries_others_lack_and_a_candidate_none() ->
     status = parse_cluster_status(LEADER)
     assert [(status.lag(each), each.silent_s) for each in status.members] == [(2, 0.307), (0, 7.307), (0, None)]
     status = parse_cluster_status(CANDIDATE)
-    assert (status.role, status.leader, status.uncommitted, status.unapplied) == (ServerRole.CANDIDATE, "unknown", 1, 1)
+    assert status.role is ServerRole.CANDIDATE
     assert [(status.lag(each), each.silent_s) for each in status.members] == [(None, 3.893), (None, None), (None, None)]
 
 
 @pytest.mark.parametrize(
     "part",
-    [
-        "Status",
-        "Role",
-        "Term",
-        "Leader",
-        "Election timer",
-        "Log",
-        "Entries not yet applied",
-        "(304d at tcp:127.0.0.1:26642)",
-    ],
+    ["Role", "Term", "Election timer", "Log", "(304d at tcp:127.0.0.1:26642)"],
 )
 def test_a_text_without_a_line_that_counts_or_with_a_member_in_another_form_is_refused(part: str) -> None:
     with pytest.raises(StoreError, match="not known"):

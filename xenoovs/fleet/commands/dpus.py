@@ -220,5 +220,5 @@ def forget_command(*, name: str, store: FleetStore) -> None:
     store.change(f"forget {name}", compute)
     if has_state and store.directory is not None:
         report = {"op": "delete", "table": STATUSES.name, "where": [["name", "==", name]]}
-        transact(files_of(store.directory, StoreDatabase.STATES), StoreDatabase.STATES, report)
+        transact(files_of(store.directory, StoreDatabase.STATES), report)
     echo(f"{printable(name)} is no DPU of the fleet any more; what it has installed stays there")

@@ -12,7 +12,6 @@ from typing import Any
 import click
 
 from xenoovs.agent.control.serve import open_port
-from xenoovs.dataclass import replace
 from xenoovs.display import printable
 from xenoovs.errors import FileUnusable, StoreError, StoreUnreachable, counted, first_names
 from xenoovs.fleet.commands.client import FleetStore, changes_fleet, directory_option, fleet_store, on_fleet
@@ -23,7 +22,7 @@ from xenoovs.fleet.watch import FleetWatch
 from xenoovs.log import LogForm, info, notify, start_logging
 from xenoovs.store.client import DpuStatusReader, StoreClient
 from xenoovs.store.export import MAX_SIZE_BYTES, export_text, parse_export
-from xenoovs.store.rows import StoreDatabase, renewed_roles
+from xenoovs.store.rows import DPU_ROLE, OPERATOR_ROLE, READER_ROLE, StoreDatabase, renewed_roles
 from xenoovs.store.servers import (
     ServerFiles,
     StorePort,
@@ -155,31 +154,31 @@ def server_command(
         return _stop(*([gate] if gate and (only or is_running(gate)) else []), *files.values())
     gate_port = _operators_port(listen_operators, operators_ca, tls, is_required=only == _OPERATORS)
     given = {
-        StoreDatabase.FLEET: listen or (None if tls is None else _READERS),
-        StoreDatabase.STATES: listen_states or (None if tls is None else _STATES),
+        StoreDatabase.FLEET: (listen, _READERS, READER_ROLE),
+        StoreDatabase.STATES: (listen_states, _STATES, DPU_ROLE),
     }
     ports = {
-        database: parse_listen(text, is_read_only=database is StoreDatabase.FLEET, is_tls=tls is not None)
-        for database, text in given.items()
-        if text is not None
+        database: parse_listen(text or default, role, is_tls=tls is not None)
+        for database, (text, default, role) in given.items()
+        if text or tls is not None
     }
-    asked = [(found, database, ports.get(database), dict[str, Any](tls=tls)) for database, found in files.items()]
+    asked = [(found, ports.get(database), dict[str, Any](tls=tls)) for database, found in files.items()]
     if gate is not None and gate_port is not None and tls is not None and operators_ca is not None:
         fleet, states = (files_of(directory, database).remote for database in StoreDatabase)
         own = Certificates(tls.key, tls.certificate, operators_ca)
-        asked.append((gate, StoreDatabase.FLEET, gate_port, {"source": fleet, "states": states, "tls": own}))
+        asked.append((gate, gate_port, {"source": fleet, "states": states, "tls": own}))
     lacking, waiting = [each for each in asked if not is_running(each[0])], dict[ServerFiles, str]()
     try:
         # If all of them run, one is refused.
-        for found, _, port, options in lacking or [asked[-1 if gate_port else 0]]:
+        for found, port, options in lacking or [asked[-1 if gate_port else 0]]:
             waiting[found] = start_server(found, [port] if port else [], **options)
     except StoreError:
         for found in waiting:
             stop_server(found)
         raise
-    for found, database, port, _ in asked:
+    for found, port, _ in asked:
         if found in waiting:
-            _show(found, database, port, waiting[found])
+            _show(found, port, waiting[found])
         else:
             echo(f"{found.name} runs already")
     if listen_states is not None and tls is None:
@@ -205,7 +204,7 @@ def _operators_port(
         raise FileUnusable(file=str(authority), reason=f"it cannot be read: {error.strerror or error}") from None
     if is_same:
         raise click.UsageError("--operators-ca is --tls-ca: every DPU could change the fleet. Make another authority.")
-    return replace(parse_listen(listen, is_read_only=False, is_tls=True), is_for_operators=True)
+    return parse_listen(listen, OPERATOR_ROLE, is_tls=True)
 
 
 @click.command("relay")
@@ -237,9 +236,9 @@ def relay_command(*, directory: Path, source: str, listen: str, stop: bool, tls:
         return _stop(files)
     if not source:
         raise click.UsageError("--from is missing: name the servers, such as --from ssl:192.0.2.1:6661.")
-    port = parse_listen(listen, is_read_only=True, is_tls=tls is not None)
+    port = parse_listen(listen, READER_ROLE, is_tls=tls is not None)
     reason = start_server(files, [port], source=source, tls=tls)
-    _show(files, StoreDatabase.FLEET, port, reason)
+    _show(files, port, reason)
     return 2 if reason else 0
 
 
@@ -256,13 +255,13 @@ def _stop(*files: ServerFiles) -> int:
     return 0
 
 
-def _show(files: ServerFiles, database: StoreDatabase, port: StorePort | None, waiting: str) -> None:
+def _show(files: ServerFiles, port: StorePort | None, waiting: str) -> None:
     if waiting:
         echo(f"{files.name} runs but does not serve yet: {waiting}; see {files.log}")
         return
     role = ""
     try:
-        state = server_state(files.remote, database)
+        state = server_state(files.remote, files.serves)
         role = {"standalone": "", "relay": ""}.get(state.model, ", leader" if state.is_leader else ", follower")
     except StoreUnreachable as error:
         role = f", but: {error.reason}"
@@ -427,9 +426,7 @@ def serve_command(
             store,
             reader,
             sign=ActiveSign(directory),
-            bind_operators=lambda frozen: transact(
-                fleet, StoreDatabase.FLEET, *renewed_roles(StoreDatabase.FLEET, is_frozen=frozen)
-            ),
+            bind_operators=lambda frozen: transact(fleet, *renewed_roles(StoreDatabase.FLEET, is_frozen=frozen)),
             changed=changed,
             switch_after_s=switch_after_s,
         )
