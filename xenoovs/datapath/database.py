@@ -13,6 +13,8 @@ UNKNOWN_TYPE = ""
 
 _NO_DIAGNOSTIC = "No Diagnostic"
 """As Open vSwitch writes code 0 (bfd_diag_str() of lib/bfd.c)."""
+BFD_STOPPED = "up: stopped by `bfd/set-forwarding`"
+"""Nothing else stops a session that is up at both ends (bfd_forwarding__() of lib/bfd.c)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,9 @@ class PortState:
             return "up" if status else ""
         state = status.get("state", "down")
         reason = status.get("remote_diagnostic" if state == "up" else "diagnostic", _NO_DIAGNOSTIC)
-        return state if reason == _NO_DIAGNOSTIC else f"{state}: {reason}"
+        if reason == _NO_DIAGNOSTIC:
+            return BFD_STOPPED if state == "up" else state
+        return f"{state}: {reason}"
 
     @property
     def offload_providers(self) -> tuple[str, ...] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from xenoovs.compile.tunnel_ports import WantedPort, settings_of
-from xenoovs.datapath.database import BridgeState, PortState
+from xenoovs.datapath.database import BFD_STOPPED, BridgeState, PortState
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.ike_log import IkeFailure
 from xenoovs.datapath.ipsec import PACKET, IpsecState, RouteTo, address_text
@@ -156,6 +156,8 @@ def _check_session(state: PortState) -> CheckResult:
             why = f"messages come from {remote}, but ours do not reach it: check firewalls and the route to it"
         case "admin_down":
             why = "another program has switched it off here"
+        case _ if state.bfd_state == BFD_STOPPED:
+            why = f"`ovs-appctl bfd/set-forwarding {state.name} normal` ends that"
         case _:
             why = f"{remote} reports that it cannot forward"
     return _SESSION.wrong(f"{state.bfd_state}: {why}", state.name)

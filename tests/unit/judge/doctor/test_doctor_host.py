@@ -27,6 +27,7 @@ from xenoovs.datapath.database import BridgeState, Controller, Database, Mirror,
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import (
     BackendFacts,
+    Bgp,
     Device,
     Eswitch,
     Feature,
@@ -309,6 +310,15 @@ HOSTS: dict[str, DoctorCase] = {
         required=None,
     ),
     "no config, MTU below the widest uplink": replace(with_device("p0", mtu=9000), required=None),
+    **{
+        f"BGP: {title}": with_facts(GOOD, bgp=bgp)
+        for title, bgp in {
+            "one session of two": Bgp(established=("192.0.2.9",), others=("192.0.2.10",)),
+            "no session": Bgp(others=("192.0.2.9",)),
+            "no neighbor": Bgp(refused=("10.3.10.45", "2001:db8::1")),
+            "not read": Unknown("vtysh is not installed"),
+        }.items()
+    },
 }
 
 

@@ -18,11 +18,13 @@ from xenoovs.datapath.fact import NOT_READ, Fact, Unknown
 from xenoovs.datapath.host import Daemon, Device, HostFacts, OffloadHistory, OffloadState
 from xenoovs.datapath.ike_log import IkeFailure
 from xenoovs.datapath.ipsec import IpsecState, RouteTo, SecurityAssociation, parse_policies
+from xenoovs.datapath.ovn import OvnUse
 from xenoovs.datapath.tunnel_facts import NeighbourEntry, TunnelEnd, TunnelFacts, tunnel_ends
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.doctor.certificates import check_certificates
-from xenoovs.judge.doctor.check import DoctorCase, RemoteAnswers, RequiredTunnel, Requirements
+from xenoovs.judge.doctor.check import DoctorCase, RemoteAnswers, RequiredKey, RequiredTunnel, Requirements
 from xenoovs.judge.doctor.tunnels import (
+    check_keys,
     check_probe_ports,
     check_reflectors,
     check_source_ports,
@@ -65,6 +67,7 @@ def _tunnel(
     is_on: bool = True,
     datapath: str = "system",
     tagged: Collection[str] = (),
+    ovn: OvnUse | None = None,
     **facts: Any,
 ) -> DoctorCase:
     """A tunnel that the NIC can encapsulate, but for the facts that are given."""
@@ -76,7 +79,7 @@ def _tunnel(
     }
     bridges = (
         BridgeState("br-ul", (UPLINK, PortState("u0"))),
-        BridgeState("ovsbr1", (TUNNEL,), datapath_type=datapath),
+        BridgeState("ovsbr1", (TUNNEL,), datapath_type=datapath, ovn=ovn),
     )
     daemon = Daemon(OffloadState(is_on, "the log"), OffloadHistory(), 200_000)
     tunnels = TunnelFacts(ends or (GENEVE,), **usual | facts)
@@ -114,6 +117,7 @@ TUNNELS: dict[str, DoctorCase] = {
     **{f"MTU {mtu}, GRE": _tunnel(GRE, route=_by_p1(mtu)) for mtu in (1541, 1542)},
     # A tag that frames keep in a tunnel needs room.
     **{f"MTU {mtu}, tagged": _tunnel(route=_by_p1(mtu), tagged={"gnv0"}) for mtu in (1553, 1554)},
+    "MTU 1550, of OVN": _tunnel(route=_by_p1(1550), ovn=OvnUse(is_owner=True, evidence="it says so")),
     # Bug: the command of one tunnel made the MTU too low for another.
     "MTU 1500, two tunnels": _tunnel(GENEVE, GRE, devices={**DEVICES, "p1": _device("p1", mtu=1500)}),
     "local address on no device": _tunnel(replace(GENEVE, local="192.0.2.77")),
@@ -265,10 +269,27 @@ PROBE_PORTS: dict[str, DoctorCase] = {
     "without a number": _probe_port(ofport=None, error="busy"),
 }
 
+
+def _key(**changes: Any) -> DoctorCase:
+    """A port with IPsec whose key Open vSwitch has."""
+    key = RequiredKey("gnv0", **{"psk_file": "/k/rack7.psk", "has_key": True, **changes})
+    host = HostFacts(is_local=True, database=NOT_READ, daemon=NOT_READ, devices=NOT_READ)
+    return DoctorCase(Evidence(host), Requirements("ovsbr1", ("p0",), ("gnv0",), entries=0, keys=(key,)))
+
+
+KEYS: dict[str, DoctorCase] = {
+    "not there": _key(has_key=False),
+    "no certificate": _key(has_key=False, psk_file=None),
+    "not read": _key(has_key=Unknown("connection refused")),
+    "all can read it": _key(is_readable_by_all=True),
+}
+
 SHARED, EACH = (
     WantedPort(name, "geneve", (("local_ip", "192.168.77.1"), ("remote_ip", remote), ("key", "5001")))
     for name, remote in (("tun0", "flow"), ("tun0-c0a84d0b", "192.168.77.11"))
 )
+WATCHED = replace(EACH, bfd=(("enable", "true"),))
+UP = {"state": "up", "remote_state": "up"}
 
 
 def _made(port: WantedPort, **changes: Any) -> PortState:
@@ -298,6 +319,19 @@ TUNNEL_PORTS: dict[str, DoctorCase] = {
     # Bug: it takes all answers of a shared one, and was not called wrong.
     "one is left over that takes answers": _tunnel_ports(_made(EACH), _made(SHARED), wanted=SHARED),
     "one of another program": _tunnel_ports(_made(EACH), _made(SHARED, mark=None)),
+    **{
+        f"BFD: {title}": _tunnel_ports(_made(WATCHED, bfd={"enable": "true"}, bfd_status=status), wanted=WATCHED)
+        for title, status in {
+            "up": {**UP, "forwarding": "true"},
+            "no session yet": {},
+            "no message comes": {"state": "down"},
+            "ours do not arrive": {"state": "init"},
+            "switched off": {"state": "admin_down"},
+            "the remote cannot forward": {**UP, "forwarding": "false", "remote_diagnostic": "Path Down"},
+            # Bug: it was called up, and no client was sent there.
+            "stopped by hand": {**UP, "forwarding": "false"},
+        }.items()
+    },
 }
 
 
@@ -308,6 +342,7 @@ TUNNEL_PORTS: dict[str, DoctorCase] = {
         ("ipsec", _encrypted(None, "charon"), IPSEC, (check_tunnel_ends,)),
         ("certificates", _certified(), CERTIFICATES, (check_certificates,)),
         ("remotes", _remotes((RIGHT,)), REMOTES, (check_reflectors, check_source_ports)),
+        ("keys", _key(), KEYS, (check_keys,)),
         ("tunnel_ports", _tunnel_ports(_made(EACH)), TUNNEL_PORTS, (check_tunnel_ports,)),
         ("probe_ports", _probe_port(is_up=True, mtu=None), PROBE_PORTS, (check_probe_ports,)),
     ],
