@@ -27,9 +27,20 @@ from xenoovs.decision.decision import (
     next_hops,
 )
 from xenoovs.decision.document import decision_document, parse_decision
+from xenoovs.decision.ejection import select_ejected
 from xenoovs.errors import BudgetUnreachable, DecisionMalformed, ToleranceUnreachable
 from xenoovs.model.address import Mac
-from xenoovs.model.balancer import Backend, Balancer, BlockKey, Drain, DrainMode, Service, service_ids
+from xenoovs.model.balancer import (
+    Backend,
+    Balancer,
+    BlockKey,
+    Drain,
+    DrainMode,
+    Health,
+    ProbeKind,
+    Service,
+    service_ids,
+)
 from xenoovs.model.block_key import LOW_SOURCE_BITS
 from xenoovs.model.next_hop import UNKNOWN_MAC, Direct, with_mac
 from xenoovs.model.remote import remotes_of
@@ -107,6 +118,12 @@ def test_undisturbed_ignores_backends_without_a_weight() -> None:
     before = Decision.of({service_id: after(ejected=frozenset({"b1"}))})
     drained = DesiredState(balancer(service(claim(), 1, 0)))
     assert undisturbed(before, drained).ejected == {"s": frozenset()}
+
+
+def test_an_ejected_backend_stays_so_when_one_that_went_down_before_it_is_no_longer_held() -> None:
+    health = Health(ProbeKind.ICMP, max_down=Fraction(1, 2))
+    assert select_ejected(["a", "b"], total=3, health=health, stale={"a"}) == {"b"}
+    assert select_ejected(["a", "b"], total=3, health=health, before={"b"}) == {"b"}
 
 
 def test_a_decision_keeps_its_version() -> None:
