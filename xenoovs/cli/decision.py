@@ -70,7 +70,7 @@ def decision_command(
     if clients is not None:
         if installed or other is not None:
             raise click.UsageError("--clients reads no bridge: leave --installed and --diff out.")
-        from xenoovs.cli.analyse import analyse
+        from xenoovs.cli.clients import analyse
 
         return analyse(config, clients, service=service, output=output)
     if service is not None:

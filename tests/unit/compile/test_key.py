@@ -11,13 +11,13 @@ import pytest
 
 from tests.unit import balancer as small
 from tests.unit.balancer import claim, program, service
+from xenoovs.compile.clients import Spread, check_spread, parse_clients
 from xenoovs.compile.encoding import (
     arrives,
     block_conditions,
     hop_of,
     rule_of,
 )
-from xenoovs.compile.spread import Spread, check_spread, parse_clients
 from xenoovs.errors import CompileError
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.balancer import BlockKey, KeyField, Protocol, Service

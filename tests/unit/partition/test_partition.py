@@ -12,9 +12,9 @@ from statistics import fmean
 import pytest
 
 from xenoovs.errors import ToleranceUnreachable
-from xenoovs.partition.analyse import analyse, choose_bits, suggest
 from xenoovs.partition.block import Assignment, Block, Piece, Table, moved, spread, unspread
 from xenoovs.partition.change import FreeSpace, Goal, Start, cheapest_change, failover, keep_set, update
+from xenoovs.partition.clients import analyse, choose_bits, suggest
 from xenoovs.partition.solve import (
     Window,
     block_count,

@@ -11,7 +11,7 @@ from xenoovs.compile.program import ServiceProgram
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import ParseError
 from xenoovs.model.address import Family, IPAddress, family_of
-from xenoovs.partition.analyse import BitReport, Suggestion, analyse, suggest
+from xenoovs.partition.clients import BitReport, Suggestion, analyse, suggest
 
 IPV6_NOT_USABLE = range(112, 128)
 """Positions that `model` refuses, because ovs-ofctl misreads masks of only these."""

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
+from xenoovs.compile.clients import Clients, Spread, check_spread, parse_clients
 from xenoovs.compile.program import compile_config
-from xenoovs.compile.spread import Clients, Spread, check_spread, parse_clients
 from xenoovs.display import percent
 from xenoovs.errors import counted
 from xenoovs.evidence.dump_file import open_lines
 from xenoovs.model.balancer import Balancer, KeyField
-from xenoovs.partition.analyse import Suggestion
+from xenoovs.partition.clients import Suggestion
 from xenoovs.terminal.command import EXIT_FAILED, EXIT_OK
 from xenoovs.terminal.load import check_service, load
 from xenoovs.terminal.options import OutputFormat
