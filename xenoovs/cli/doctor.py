@@ -69,7 +69,7 @@ from xenoovs.terminal.reach import connect, where_of
 
 if TYPE_CHECKING:
     from xenoovs.judge.doctor.foreign_flows import ForeignFlows
-    from xenoovs.judge.foreign import PreemptingRule
+    from xenoovs.judge.findings import PreemptingRule
     from xenoovs.terminal.defaults import LabTarget
 
 _COLOUR = {CheckState.OK: "green", CheckState.WRONG: "red", CheckState.UNKNOWN: "yellow"}

@@ -30,9 +30,8 @@ from xenoovs.terminal.output import echo, print_table, print_text
 
 if TYPE_CHECKING:
     from xenoovs.judge.bridge import BridgeFindings, BridgeRow
-    from xenoovs.judge.findings import BlockOffload, OutsideTraffic
-    from xenoovs.judge.foreign import PreemptingRule
-    from xenoovs.judge.tree import Node
+    from xenoovs.judge.findings import BlockOffload, OutsideTraffic, PreemptingRule
+    from xenoovs.judge.links import Node
 
 _COLOUR = {
     Verdict.HW: "green",
@@ -226,7 +225,7 @@ def _unproven(findings: DumpFindings, judged: Iterable[BlockOffload | OutsideTra
 
 
 def _print_tree(nodes: Sequence[Node]) -> None:
-    from xenoovs.judge.tree import tree_lines
+    from xenoovs.judge.links import tree_lines
 
     for before, verdict, behind in tree_lines(nodes):
         word = "" if verdict is None else f"  {click.style(verdict.value, fg=_COLOUR[verdict])}"

@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse
 from xenoovs.datapath.megaflow import Megaflow, Verdict
-from xenoovs.datapath.tc import TcFilter
+from xenoovs.datapath.tc import ForeignRule, TcFilter
 from xenoovs.datapath.tunnel import TUNNEL_DEVICES
 from xenoovs.display import percent
-from xenoovs.errors import ParseError
+from xenoovs.errors import ParseError, counted, first_names
 from xenoovs.evidence.samples import NO_GROWTH, Growth, PortFinding
 from xenoovs.judge.expected import ExpectedBlock, ExpectedService, OutsideKind
 from xenoovs.openflow.flow import Flow, Match
 from xenoovs.openflow.text import render_match
 
-if TYPE_CHECKING:
-    from xenoovs.judge.foreign import PreemptingRule
-
+_LISTED = 3
 _TUNNEL_DEVICES = tuple(TUNNEL_DEVICES.values())
 
 
@@ -279,6 +277,36 @@ class DumpFindings:
         """The share that is compared with the required one: of the growth if there is any, else `hw_share`."""
         growth = self.growth
         return growth.hw_packets / growth.packets if growth.packets else self.hw_share
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptingRule:
+    """A rule of another program, before those of Open vSwitch on a port. `blocks`: those whose packets it may match."""
+
+    device: str
+    pref: int
+    rule: ForeignRule
+    blocks: tuple[ExpectedBlock, ...]
+    in_hw: bool
+
+    @property
+    def is_effective(self) -> bool:
+        """Whether it takes packets: it has counted some, or is in the NIC, where packets of the blocks meet it."""
+        return self.in_hw or self.rule.packets > 0
+
+    @property
+    def name(self) -> str:
+        match = f" {self.rule.match}" if self.rule.match else ""
+        return f"pref {self.pref} {self.rule.kind}{match} -> {self.rule.actions}"
+
+    def describe(self) -> str:
+        """Return in words which blocks it meets, and how many packets it took."""
+        services = first_names(tuple(dict.fromkeys(block.service for block in self.blocks)), most=_LISTED)
+        backends = first_names(tuple(dict.fromkeys(block.backend for block in self.blocks)), most=_LISTED)
+        took = f"it took {counted(self.rule.packets, 'packet')}"
+        meets = f"meets {counted(len(self.blocks), 'block')}"
+        where = "in the NIC" if self.in_hw else "in software"
+        return f"{self.name} ({where}) {meets} of {services} ({backends}) before Open vSwitch does; {took}"
 
 
 @dataclass(frozen=True, slots=True)

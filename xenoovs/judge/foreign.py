@@ -9,7 +9,6 @@ from xenoovs.compile.pipeline import Stage
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, match_of
 from xenoovs.datapath.tc import ForeignRule, TcFilter
-from xenoovs.errors import counted, first_names
 from xenoovs.judge.expected import (
     ANY,
     FIELD_BY_NAME,
@@ -27,7 +26,7 @@ from xenoovs.judge.expected import (
     match_of_fields,
     outside_kind_of,
 )
-from xenoovs.judge.findings import OffloadFindings, OverriddenBlocks, Unwildcarding
+from xenoovs.judge.findings import OffloadFindings, OverriddenBlocks, PreemptingRule, Unwildcarding
 from xenoovs.openflow.flow import TAGGED, Field, Flow, Match, SetField, alternatives
 
 # Overrides. Megaflows are disjoint, and the datapath treats all packets of one alike (lib/classifier.c). So a megaflow
@@ -390,37 +389,6 @@ def _subtable(flow: Flow) -> object:
 
 
 _FAMILIES = (0x0800, 0x86DD)
-_LISTED = 3
-
-
-@dataclass(frozen=True, slots=True)
-class PreemptingRule:
-    """A rule of another program, before those of Open vSwitch on a port. `blocks`: those whose packets it may match."""
-
-    device: str
-    pref: int
-    rule: ForeignRule
-    blocks: tuple[ExpectedBlock, ...]
-    in_hw: bool
-
-    @property
-    def is_effective(self) -> bool:
-        """Whether it takes packets: it has counted some, or is in the NIC, where packets of the blocks meet it."""
-        return self.in_hw or self.rule.packets > 0
-
-    @property
-    def name(self) -> str:
-        match = f" {self.rule.match}" if self.rule.match else ""
-        return f"pref {self.pref} {self.rule.kind}{match} -> {self.rule.actions}"
-
-    def describe(self) -> str:
-        """Return in words which blocks it meets, and how many packets it took."""
-        services = first_names(tuple(dict.fromkeys(block.service for block in self.blocks)), most=_LISTED)
-        backends = first_names(tuple(dict.fromkeys(block.backend for block in self.blocks)), most=_LISTED)
-        took = f"it took {counted(self.rule.packets, 'packet')}"
-        meets = f"meets {counted(len(self.blocks), 'block')}"
-        where = "in the NIC" if self.in_hw else "in software"
-        return f"{self.name} ({where}) {meets} of {services} ({backends}) before Open vSwitch does; {took}"
 
 
 def preempting_rules(

@@ -17,7 +17,6 @@ from xenoovs.errors import counted
 from xenoovs.evidence.samples import Growth
 from xenoovs.judge.chains import recirculations
 from xenoovs.judge.trace import VisitedFlow
-from xenoovs.judge.tree import Node, filter_text, tc_to_json
 from xenoovs.regex import ASCII, regex
 
 _ZONES = regex(r"\bct(?:\((?:(?:force_)?commit,?)?(?:zone=([0-9]{1,5}))?|(?=,|$))", ASCII)
@@ -32,6 +31,44 @@ _OVN_CLASS, _OVN_TYPE = 0x102, 0x80
 _FIRST_GROUP = 0x8000
 _MAX_CHAINS, _MAX_NEXT, _MAX_LINKS = 50, 10, 300
 """Limits of the text: chains, next links of one link, and all links."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One line of the tree. `verdict`: shown between `name` and `text`; None if there is none."""
+
+    name: str
+    verdict: Verdict | None = None
+    text: str = ""
+    children: tuple[Node, ...] = ()
+
+
+def tree_lines(nodes: Sequence[Node], *, indent: str = "") -> Iterator[tuple[str, Verdict | None, str]]:
+    """Yield each line of a tree: the text before the verdict, the verdict, and the text after it."""
+    for number, node in enumerate(nodes):
+        is_last = number == len(nodes) - 1
+        branch, below = ("└─ ", "   ") if is_last else ("├─ ", "│  ")
+        yield f"{indent}{branch}{node.name}", node.verdict, node.text
+        yield from tree_lines(node.children, indent=indent + below)
+
+
+def filter_text(found: TcFilter, device: str) -> str:
+    """Return a filter of traffic control with its counters, as one line."""
+    state = {True: "in_hw", False: "not_in_hw", None: "neither in_hw nor not_in_hw"}[found.in_hw]
+    counters = found.counters
+    packets = "" if counters is None else f", {counted(counters.packets, 'packet')}, {counters.hw_packets} in hardware"
+    return f"tc filter of {device}, pref {found.pref} handle {found.handle:#x}: {state}{packets}"
+
+
+def tc_to_json(found: TcFilter) -> dict[str, object]:
+    counters = found.counters
+    return {
+        "pref": found.pref,
+        "handle": found.handle,
+        "in_hw": found.in_hw,
+        "packets": None if counters is None else counters.packets,
+        "hw_packets": None if counters is None else counters.hw_packets,
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from xenoovs.openflow.text import render_flow, render_match
 
 if TYPE_CHECKING:
     from xenoovs.judge.bridge import BridgeFindings
-    from xenoovs.judge.foreign import PreemptingRule
+    from xenoovs.judge.findings import PreemptingRule
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,56 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from xenoovs.dataclass import dataclass
 from xenoovs.datapath.megaflow import Verdict, match_of
-from xenoovs.datapath.tc import TcFilter
 from xenoovs.display import duration
 from xenoovs.errors import counted
 from xenoovs.judge.expected import OutsideKind, match_of_fields
 from xenoovs.judge.findings import BlockOffload, ListedMegaflow, OffloadFindings
+from xenoovs.judge.links import Node, filter_text, tc_to_json
 from xenoovs.judge.report import NO_ANSWERS, block_to_json
 from xenoovs.openflow.text import render_match
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One line of the tree. `verdict`: shown between `name` and `text`; None if there is none."""
-
-    name: str
-    verdict: Verdict | None = None
-    text: str = ""
-    children: tuple[Node, ...] = ()
-
-
-def tree_lines(nodes: Sequence[Node], *, indent: str = "") -> Iterator[tuple[str, Verdict | None, str]]:
-    """Yield each line of a tree: the text before the verdict, the verdict, and the text after it."""
-    for number, node in enumerate(nodes):
-        is_last = number == len(nodes) - 1
-        branch, below = ("└─ ", "   ") if is_last else ("├─ ", "│  ")
-        yield f"{indent}{branch}{node.name}", node.verdict, node.text
-        yield from tree_lines(node.children, indent=indent + below)
-
-
-def filter_text(found: TcFilter, device: str) -> str:
-    """Return a filter of traffic control with its counters, as one line."""
-    state = {True: "in_hw", False: "not_in_hw", None: "neither in_hw nor not_in_hw"}[found.in_hw]
-    counters = found.counters
-    packets = "" if counters is None else f", {counted(counters.packets, 'packet')}, {counters.hw_packets} in hardware"
-    return f"tc filter of {device}, pref {found.pref} handle {found.handle:#x}: {state}{packets}"
-
-
-def tc_to_json(found: TcFilter) -> dict[str, object]:
-    counters = found.counters
-    return {
-        "pref": found.pref,
-        "handle": found.handle,
-        "in_hw": found.in_hw,
-        "packets": None if counters is None else counters.packets,
-        "hw_packets": None if counters is None else counters.hw_packets,
-    }
-
 
 _MAX_MEGAFLOWS = 10
 """Most megaflows of one block that are shown as text."""

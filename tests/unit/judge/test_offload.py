@@ -23,9 +23,10 @@ from xenoovs.evidence.evidence import BridgePorts, Evidence
 from xenoovs.evidence.samples import NO_GROWTH, DatapathSample, Growth, id_of, sampled
 from xenoovs.judge.expected import OutsideKind, expected_services
 from xenoovs.judge.findings import Anomaly, OffloadFindings, carry_over, part_of
+from xenoovs.judge.links import tree_lines
 from xenoovs.judge.offload import MegaflowState, check_dump, state_of
 from xenoovs.judge.report import outside_rows, service_rows, total_row
-from xenoovs.judge.tree import offload_tree, tree_lines, tree_to_json
+from xenoovs.judge.tree import offload_tree, tree_to_json
 from xenoovs.model.balancer import Protocol, Returns
 from xenoovs.model.load import load_config
 

@@ -16,7 +16,7 @@ from xenoovs.evidence.evidence import Evidence
 
 if TYPE_CHECKING:
     from xenoovs.judge.doctor.foreign_flows import ForeignFlows
-    from xenoovs.judge.foreign import PreemptingRule
+    from xenoovs.judge.findings import PreemptingRule
 
 
 @dataclass(frozen=True, slots=True)

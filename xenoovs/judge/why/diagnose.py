@@ -541,6 +541,6 @@ def _evidence(case: Case, held: HeldRule) -> Iterator[str]:
         yield f"{counted(state.packets, 'packet')} since the rule was installed, {state.hw_packets} of them in hardware"
     if held.filter is not None:
         # Imported here, as most runs do not need it.
-        from xenoovs.judge.tree import filter_text
+        from xenoovs.judge.links import filter_text
 
         yield filter_text(held.filter, case.in_port or "-")
