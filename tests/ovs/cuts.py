@@ -18,7 +18,6 @@ from tests.ovs.paced import steady_stream
 from tests.ovs.ways import live_switch
 from tests.patience import eventually
 from xenoovs.lab.lab import Lab, open_lab
-from xenoovs.lab.topology import switch_namespace
 from xenoovs.switch.process import run
 
 CONFIG = """\
@@ -158,7 +157,7 @@ _PORT = {"up": ("add-port", "ovsbr1", "p2"), "down": ("del-port", "ovsbr1", "p2"
 
 def set_link(lab: Lab, state: str) -> None:
     """Cut the cable between p1 and the machine `one`, or connect it: at p1 for the switch, at `one` for probes."""
-    switch = switch_namespace(lab.topology.name)
+    switch = lab.topology.switch_namespace
     found = run(["ip", "-j", "-n", switch, "link", "show", "p1"]).stdout
     for device in (json.loads(found)[0]["link"], "xo-b1"):
         run(["ip", "-n", switch, "link", "set", device, state])

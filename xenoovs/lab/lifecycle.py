@@ -130,21 +130,13 @@ class LabBuilder:
         take_steps(steps, self.progress)
 
     def add_namespaces(self) -> None:
-        self.add_new_namespaces(self.topology.namespaces)
-
-    def add_new_namespaces(self, namespaces: Iterable[str]) -> None:
-        """Create hosts without forwarding and return path filter, independent of the settings of this host."""
-        add_namespaces(self.netns, namespaces)
+        add_namespaces(self.netns, self.topology.namespaces)
         isolate(self.netns, self.topology.namespaces)
 
     def add_links(self) -> None:
         self.netns.batch(map(link_line, self.topology.links), namespace=self.topology.switch_namespace)
-        self.set_up(self.ends)
-        self.compute_checksums(self.ends)
-
-    @property
-    def ends(self) -> list[End]:
-        return [end for link in self.topology.links for end in (link.near, link.far)]
+        self.set_up(self.topology.ends)
+        self.compute_checksums(self.topology.ends)
 
     def set_up(self, ends: Iterable[End]) -> None:
         # Without a link-local address the kernel sends no router solicitations.
@@ -163,24 +155,21 @@ class LabBuilder:
         switch = self.topology.switch_namespace
         ovs = start_private_ovs(self.lab.ovs.directory, datapath=Datapath.USERSPACE, netns=switch, marks=self.lab.marks)
         ovs.vsctl("set", "Open_vSwitch", ".", f"other_config:max-idle={LAB_MAX_IDLE_MS}")
-        for bridge in self.topology.bridges:
-            ovs.add_bridge(bridge.name, bridge.ports, datapath=Datapath.USERSPACE, secure=bridge.secure)
-        for end in self.ends:
+        topology = self.topology
+        for bridge in (topology.bridge, *topology.fabrics):
+            is_ours = bridge == topology.bridge
+            ovs.add_bridge(bridge, topology.ports_of(bridge), datapath=Datapath.USERSPACE, secure=is_ours)
+        for end in topology.ends:
             if end.vlan and end.bridge is not None:
                 ovs.vsctl("set", "Port", end.interface, f"tag={end.vlan}")
         # The bridges do not learn the MAC of a device that never sends, and would flood answers to it to all machines,
         # as Open vSwitch 2.15 does, which has no fdb/add.
-        fabrics = self.fabrics if "fdb/add" in ovs.appctl("list-commands") else []
-        for link in self.topology.links:
-            if link.near.bridge in fabrics and link.far.namespace == self.topology.clients.namespace:
+        fabrics = topology.fabrics if "fdb/add" in ovs.appctl("list-commands") else ()
+        for link in topology.links:
+            if link.near.bridge in fabrics and link.far.namespace == topology.clients.namespace:
                 ovs.appctl("fdb/add", link.near.bridge, link.near.interface, str(link.near.vlan), str(link.far.mac))
-        if self.topology.underlay is not None:
-            add_underlay_bridge(ovs, self.topology.underlay)
-
-    @property
-    def fabrics(self) -> list[str]:
-        """Return the bridges that emulate the switches in front of the machines."""
-        return [bridge.name for bridge in self.topology.bridges[1:]]
+        if topology.underlay is not None:
+            add_underlay_bridge(ovs, topology.underlay)
 
     @property
     def underlay_device(self) -> str:
@@ -244,7 +233,10 @@ class LabBuilder:
         source address of another interface (ip-sysctl.rst of the kernel)."""
         self.netns.write_sysctls(machine.namespace, ["ipv4/conf/all/arp_ignore"], value=1)
         self.netns.write_sysctls(machine.namespace, ["ipv4/conf/all/arp_announce"], value=2)
-        vips = map(_vip_line, machine.addresses)
+        # Without duplicate address detection, which would find the other backends: they have the VIP on purpose.
+        vips = (
+            f"route add local {vip} dev lo" if "/" in vip else _address_line(vip, "lo") for vip in machine.addresses
+        )
         families = (*machine.addresses, *machine.nets)
         underlay = self.topology.underlay
         dev = "eth0"
@@ -396,11 +388,3 @@ def _remove_empty(base: Path) -> None:
         with suppress(OSError):
             base.rmdir()
             base.parent.rmdir()
-
-
-def _vip_line(vip: str) -> str:
-    """Return the command that lets a machine take packets to a VIP."""
-    if "/" in vip:
-        return f"route add local {vip} dev lo"
-    # Duplicate address detection would find the other backends, which have the VIP on purpose.
-    return f"addr add {vip}/{'128 dev lo nodad' if ':' in vip else '32 dev lo'}"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from ipaddress import ip_address
 
 from xenoovs.lab.responder import STATUS_PORT, CheckAnswer, Job
-from xenoovs.lab.topology import Machine, Topology, mac_in_lab, parse_address, vlan_in_lab
+from xenoovs.lab.topology import Machine, Topology, mac_in_lab, vlan_in_lab
 from xenoovs.model.balancer import Backend, Balancer, Health, ProbeKind, Service, probe_port
 
 _ANSWERED = (ProbeKind.UDP, ProbeKind.DNS, ProbeKind.HTTP, ProbeKind.HTTPS)
@@ -47,7 +48,7 @@ def _with_address(service: Service, backend: Backend, topology: Topology) -> Bac
     if machine is None or str(backend.address) in machine.own_addresses:
         return backend
     # The config has no address, or got one after the lab was built.
-    return replace(backend, address=parse_address(machine.own_addresses[0]))
+    return replace(backend, address=ip_address(machine.own_addresses[0]))
 
 
 def machine_of(service: Service, backend: Backend, topology: Topology) -> Machine | None:

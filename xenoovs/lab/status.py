@@ -70,7 +70,7 @@ def lab_status(lab: Lab) -> LabStatus:
         lab.name,
         str(lab.directory),
         topology.bridge,
-        topology.bridges[0].ports,
+        topology.ports_of(topology.bridge),
         lab.ovs.db,
         lab.ovs.pids(),
         missing=tuple(namespace for namespace in topology.namespaces if namespace not in present),

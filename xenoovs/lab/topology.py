@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, ip_address, ip_network
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from xenoovs.dataclass import dataclass, replace
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import LabError
 from xenoovs.model.address import Family, IPAddress, IPNetwork, Mac, Vip, family_of, prefix_text
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, PortRange, Protocol, Returns, Service
@@ -45,17 +45,9 @@ def check_name(name: str) -> None:
         raise LabError(f"lab name {name!r} is not usable: use a-z, 0-9 and, in between, `-`; for example `demo-2`")
 
 
-def switch_namespace(name: str) -> str:
-    return f"xo-{name}-sw"
-
-
-def clients_namespace(name: str) -> str:
-    return f"xo-{name}-clients"
-
-
-def backend_namespace(name: str, number: int) -> str:
-    """Return the namespace of backend machine `number`, counted from 1."""
-    return f"xo-{name}-b{number}"
+def lab_namespace(name: str, role: str) -> str:
+    """Return the namespace of a role in lab `name`: `sw`, `clients`, or a machine such as `b1` or `leafa`."""
+    return f"{RESERVED_PREFIX}{name}-{role}"
 
 
 def is_namespace_of(namespace: str, name: str) -> bool:
@@ -68,8 +60,8 @@ _CLIENT_NETS: dict[Family, tuple[str, ...]] = {
     Family.IPV4: ("198.18.0.0/15", "100.64.0.0/15"),
     Family.IPV6: ("2001:db8:c::/48", "fd00:c::/48"),
 }
-# RFC 5737 (TEST-NET-1) and RFC 3849: destinations for services without a VIP.
-_SERVER_NETS = {Family.IPV4: "192.0.2.0/24", Family.IPV6: "2001:db8:5::/64"}
+SERVER_NETS = {Family.IPV4: ip_network("192.0.2.0/24"), Family.IPV6: ip_network("2001:db8:5::/64")}
+"""All addresses belong to the backends of a service without VIP (RFC 5737, TEST-NET-1, and RFC 3849)."""
 
 # Private (RFC 1918) and shared (RFC 6598) addresses; RFC 4193 for IPv6.
 _PROBE_NETS: dict[Family, tuple[str, ...]] = {
@@ -77,8 +69,9 @@ _PROBE_NETS: dict[Family, tuple[str, ...]] = {
     Family.IPV6: ("fd00:f::/120", "fd00:e::/120"),
 }
 
-_WHOLE = {Family.IPV4: "0.0.0.0/0", Family.IPV6: "2000::/3"}
-"""All unicast addresses of the Internet (RFC 4291, section 2.4, for IPv6)."""
+WHOLE_SPACE = {Family.IPV4: ip_network("0.0.0.0/0"), Family.IPV6: ip_network("2000::/3")}
+"""The clients' net for a service whose key has bits that are constant in `client_net`: all unicast addresses of the
+Internet (RFC 4291, section 2.4, for IPv6)."""
 
 _OWN_MACS = 0x02786F000000
 """Locally administered (IEEE 802-2014, section 8.4)."""
@@ -102,16 +95,6 @@ def _free_net(candidates: Sequence[str], used: Collection[Vip], *, purpose: str)
         if not any(ip_network(vip).overlaps(net) for vip in used):
             return net
     raise LabError(f"the config has addresses in each of {', '.join(candidates)}; the lab needs one for its {purpose}")
-
-
-def server_net(family: Family) -> IPNetwork:
-    """Return the net whose addresses all belong to the backends of a service without VIP."""
-    return ip_network(_SERVER_NETS[family])
-
-
-def whole_space(family: Family) -> IPNetwork:
-    """Return the clients' net for a service whose key has bits that are constant in `client_net`."""
-    return ip_network(_WHOLE[family])
 
 
 def own_macs(used: Collection[Mac]) -> Iterator[Mac]:
@@ -155,7 +138,7 @@ def _is_client(address: IPAddress, net: IPNetwork) -> bool:
         return False
     special = address.is_multicast or address.is_loopback or address.is_unspecified or address.is_link_local
     zero_net = address.version == 4 and int(address) >> 24 in (0, *range(240, 256))
-    return not special and not zero_net and address not in server_net(family_of(address))
+    return not special and not zero_net and address not in SERVER_NETS[family_of(address)]
 
 
 def parse_net(text: str) -> IPNetwork:
@@ -164,11 +147,6 @@ def parse_net(text: str) -> IPNetwork:
         return ip_network(text, strict=False)
     except ValueError as error:
         raise LabError(f"{text!r} is neither an IP address nor a net like 198.51.100.0/24: {error}") from None
-
-
-def parse_address(text: str) -> IPAddress:
-    """Parse an address that this package has written."""
-    return ip_address(text)
 
 
 MAX_MACHINES = 100
@@ -215,7 +193,6 @@ class Machine:
 
     label: str
     namespace: str
-    switch_interface: str
     mac: str
     egress: str
     names: tuple[str, ...]
@@ -228,6 +205,10 @@ class Machine:
     answer_paths: tuple[AnswerPath, ...] = ()
     translated: tuple[tuple[str, int], ...] = ()
     vlan: int = NO_TAG
+
+    @property
+    def switch_interface(self) -> str:
+        return f"{RESERVED_PREFIX}{self.label}"
 
     @property
     def macs(self) -> frozenset[str]:
@@ -263,20 +244,19 @@ def mac_in_lab(service: Service, backend: Backend, *, gateway_mac: str) -> str:
     return gateway_mac if service.vip_mac is None else str(service.vip_mac)
 
 
-@dataclass(frozen=True, slots=True)
-class LabMacs:
-    """MACs of the lab's own devices. `gateway`: the clients' next hop without `vip_mac`. `answers`: the machines' next
-    hop, by egress. `through_switch`: the next hop of answers that go back through the bridge, by egress."""
-
-    gateway: str
-    answers: Mapping[str, str]
-    through_switch: Mapping[str, str]
-    free: Iterator[str]
-
-
-def machines_of(name: str, balancer: Balancer, macs: LabMacs) -> tuple[Machine, ...]:
-    """Return the machines of lab `name` in the order of the config. Raises LabError for more than MAX_MACHINES, and for
-    backends with different MACs behind one tunnel."""
+def _machines(
+    name: str,
+    balancer: Balancer,
+    macs: Iterator[str],
+    *,
+    gateway_mac: str,
+    answer_macs: Mapping[str, str],
+    through_switch: Mapping[str, str],
+) -> tuple[Machine, ...]:
+    """Return the machines of lab `name` in the order of the config. `macs`: those that are free. `gateway_mac`: the
+    clients' next hop without `vip_mac`. `answer_macs`: the machines' next hop, by egress. `through_switch`: that of
+    answers that go back through the bridge, by egress. Raises LabError for more than MAX_MACHINES, and for backends
+    with different MACs behind one tunnel."""
     served: dict[tuple[str, str, int], list[_Role]] = {}
     found_macs: dict[tuple[IPAddress | None, int], str] = {}
     for service in balancer.services:
@@ -287,10 +267,10 @@ def machines_of(name: str, balancer: Balancer, macs: LabMacs) -> tuple[Machine, 
             if end is not None:
                 key = str(end.remote), UNDERLAY, NO_TAG
             elif not backend.follows:
-                key = mac_in_lab(service, backend, gateway_mac=macs.gateway), egress, vlan
+                key = mac_in_lab(service, backend, gateway_mac=gateway_mac), egress, vlan
             else:
                 if (backend.address, vlan) not in found_macs:
-                    found_macs[backend.address, vlan] = next(macs.free)
+                    found_macs[backend.address, vlan] = next(macs)
                 key = found_macs[backend.address, vlan], egress, vlan
             served.setdefault(key, []).append((service, backend))
     if len(served) > MAX_MACHINES:
@@ -309,18 +289,17 @@ def machines_of(name: str, balancer: Balancer, macs: LabMacs) -> tuple[Machine, 
         machines.append(
             Machine(
                 label=f"b{number}",
-                namespace=backend_namespace(name, number),
-                switch_interface=f"xo-b{number}",
-                mac=next(macs.free) if ends else place,
+                namespace=lab_namespace(name, f"b{number}"),
+                mac=next(macs) if ends else place,
                 egress=egress,
                 names=tuple(dict.fromkeys(backend.name for _, backend in roles)),
                 addresses=tuple(dict.fromkeys(str(vip) for claim in direct for vip in claim.vips)),
-                nets=tuple(str(server_net(family)) for family in sorted(wild, key=lambda family: family.bits)),
+                nets=tuple(str(SERVER_NETS[family]) for family in sorted(wild, key=lambda family: family.bits)),
                 listen=tuple(sorted({port for role in roles for port in _listened(*role)})),
-                gateway_mac=macs.answers[egress],
+                gateway_mac=answer_macs[egress],
                 own_addresses=own or (next(free),),
                 ends=ends,
-                answer_paths=tuple(dict.fromkeys(_answer_paths(roles, ends, macs.through_switch[egress]))),
+                answer_paths=tuple(dict.fromkeys(_answer_paths(roles, ends, through_switch[egress]))),
                 translated=tuple(sorted({port for role in roles if role[0].nat for port in _listened(*role)})),
                 vlan=vlan,
             )
@@ -383,8 +362,12 @@ def _answer_paths(roles: Iterable[_Role], ends: Iterable[MachineTunnelEnd], mac:
         if service.nat is not None:
             yield AnswerPath(str(backend.address), "eth0", mac)
         elif (port, inner) in interfaces and service.returns is Returns.SWITCH:
-            sources = map(str, service.claim.vips or map(server_net, sorted(service.claim.families, key=str)))
+            sources = map(str, service.claim.vips or _server_nets(service.claim))
             yield from (AnswerPath(source, interfaces[port, inner], mac) for source in sources)
+
+
+def _server_nets(claim: Claim) -> list[IPNetwork]:
+    return [SERVER_NETS[family] for family in sorted(claim.families, key=str)]
 
 
 def _tried(ports: PortRange) -> tuple[int, ...]:
@@ -443,15 +426,6 @@ class Underlay:
 
 
 @dataclass(frozen=True, slots=True)
-class LabBridge:
-    """A bridge of the private OVS. `secure`: whether it drops packets without flows; else it is a learning switch."""
-
-    name: str
-    ports: tuple[str, ...]
-    secure: bool
-
-
-@dataclass(frozen=True, slots=True)
 class ClientHost:
     """The namespace that sends as all clients. `gateway_mac`: the next hop to all destinations except these VIPs.
     `arp_vips`: VIPs whose MAC it finds by ARP. `fixed_vips`: VIPs with fixed MACs. `vlans`: VLANs in which it has a
@@ -463,7 +437,7 @@ class ClientHost:
     gateway_mac: str
     arp_vips: tuple[str, ...]
     fixed_vips: tuple[tuple[str, str], ...]
-    vlans: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    vlans: tuple[tuple[int, tuple[str, ...]], ...]
 
     def device_to(self, destination: str) -> str:
         """Return the device through which packets to a VIP leave."""
@@ -482,11 +456,10 @@ class ProbeDevice:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The plan of a lab, of text and tuples only, so that it can be saved as JSON."""
+    """The plan of a lab, of text and tuples only, so that it can be saved as JSON. `bridge`: that of the config."""
 
     name: str
-    namespaces: tuple[str, ...]
-    bridges: tuple[LabBridge, ...]
+    bridge: str
     links: tuple[Link, ...]
     clients: ClientHost
     machines: tuple[Machine, ...]
@@ -496,16 +469,29 @@ class Topology:
 
     @property
     def switch_namespace(self) -> str:
-        return switch_namespace(self.name)
+        return lab_namespace(self.name, "sw")
 
     @property
-    def bridge(self) -> str:
-        return self.bridges[0].name
+    def namespaces(self) -> tuple[str, ...]:
+        return (self.switch_namespace, self.clients.namespace, *(machine.namespace for machine in self.machines))
+
+    @property
+    def ends(self) -> tuple[End, ...]:
+        return tuple(end for link in self.links for end in (link.near, link.far))
+
+    def ports_of(self, bridge: str) -> tuple[str, ...]:
+        """Return the ports of a bridge, in the order of their OpenFlow numbers."""
+        return tuple(end.interface for end in self.ends if end.bridge == bridge)
+
+    @property
+    def fabrics(self) -> tuple[str, ...]:
+        """Return the learning switches: in front of the machines, and, for VLANs, in front of the clients."""
+        return tuple(dict.fromkeys(end.bridge for end in self.ends if end.bridge not in (None, self.bridge)))
 
     @property
     def nic_ports(self) -> tuple[str, ...]:
         """Return the ports that an emulated NIC has in this lab."""
-        return (*self.bridges[0].ports, *(() if self.underlay is None else (UNDERLAY,)))
+        return (*self.ports_of(self.bridge), *(() if self.underlay is None else (UNDERLAY,)))
 
     @property
     def local_addresses(self) -> tuple[str, ...]:
@@ -545,7 +531,7 @@ def _common_prefix(addresses: Iterable[IPv4Address]) -> int:
 def plan_topology(name: str, balancer: Balancer) -> Topology:
     """Return the plan of lab `name` for a config. Raises LabError if the lab cannot have its names or backends."""
     check_name(name)
-    switch, clients, uplinks = switch_namespace(name), clients_namespace(name), balancer.uplinks
+    switch, clients, uplinks = lab_namespace(name, "sw"), lab_namespace(name, "clients"), balancer.uplinks
     tunnel_ports = balancer.tunnel_ports
     ports = tuple(port for port in dict.fromkeys((*balancer.ports, HOST_PORT)) if port not in tunnel_ports)
     _check_devices((uplinks.bridge, *ports, *tunnel_ports))
@@ -576,7 +562,9 @@ def plan_topology(name: str, balancer: Balancer) -> Topology:
         ProbeDevice(port, f"{RESERVED_PREFIX}probe{i}", next(macs), vlan) for i, (port, vlan) in enumerate(places, 1)
     )
     vlans = _vlans(balancer)
-    machines = machines_of(name, balancer, LabMacs(gateway_mac, return_macs, through_switch, macs))
+    machines = _machines(
+        name, balancer, macs, gateway_mac=gateway_mac, answer_macs=return_macs, through_switch=through_switch
+    )
     underlay = _underlay(balancer, macs)
     links = []
     for i, port in enumerate((*ports, *([UNDERLAY] if UNDERLAY in fabrics else [])), start=1):
@@ -604,22 +592,12 @@ def plan_topology(name: str, balancer: Balancer) -> Topology:
         near = End(switch, f"{RESERVED_PREFIX}ret{i}", bridge=fabrics[port])
         links.append(Link(near, End(clients, f"ret{i}", return_macs[port])))
 
-    ends = [end for link in links for end in (link.near, link.far)]
-    interface = next(end.interface for end in ends if end.namespace == clients)
+    interface = next(link.far.interface for link in links if link.far.namespace == clients)
     return Topology(
         name,
-        namespaces=(switch, clients, *(machine.namespace for machine in machines)),
-        bridges=(
-            LabBridge(uplinks.bridge, ports, secure=True),
-            *(
-                LabBridge(fabric, tuple(end.interface for end in ends if end.bridge == fabric), secure=False)
-                for fabric in (*fabrics.values(), *([TRUNK] if vlans else []))
-            ),
-        ),
+        uplinks.bridge,
         links=tuple(links),
-        clients=replace(
-            _clients(balancer, namespace=clients, interface=interface, gateway_mac=gateway_mac), vlans=vlans
-        ),
+        clients=_clients(balancer, clients, interface, gateway_mac, vlans),
         machines=machines,
         probe_devices=probe_devices,
         probe_addresses=tuple(_probe_addresses(balancer, machines)),
@@ -642,7 +620,7 @@ def _router_mac(balancer: Balancer) -> str | None:
 
 def _probe_addresses(balancer: Balancer, machines: Iterable[Machine]) -> Iterator[str]:
     used = used_addresses(balancer)
-    families = {family_of(parse_address(address)) for machine in machines for address in machine.own_addresses}
+    families = {family_of(ip_address(address)) for machine in machines for address in machine.own_addresses}
     for family in (family for family in Family if family in families):
         net = probe_net(family, vips_of(balancer))
         yield str(next(address for at in range(2, 256) if (address := net[-at]) not in used))
@@ -656,12 +634,15 @@ def tagged(interface: str, vlan: int) -> str:
 def _destinations(service: Service, balancer: Balancer) -> Iterator[str]:
     """Yield the destinations of a service, as the routes of `ClientHost` name them."""
     if not service.claim.vips:
-        yield from map(str, map(server_net, sorted(service.claim.families, key=str)))
+        yield from map(str, _server_nets(service.claim))
     yield from map(prefix_text, service.claim.vips_of(Family.IPV4))
     yield from map(str, own_addresses(service, Family.IPV6, balancer.services))
 
 
-def _vlans(balancer: Balancer) -> tuple[tuple[int, tuple[str, ...]], ...]:
+_Vlans = tuple[tuple[int, tuple[str, ...]], ...]
+
+
+def _vlans(balancer: Balancer) -> _Vlans:
     """Return the VLANs of services and backends, each with the destinations of its services."""
     found, places = dict[int, dict[str, None]](), dict[str, int]()
     for service in balancer.services:
@@ -680,7 +661,7 @@ def _vlans(balancer: Balancer) -> tuple[tuple[int, tuple[str, ...]], ...]:
     return tuple((vlan, tuple(there)) for vlan, there in found.items())
 
 
-def _clients(balancer: Balancer, *, namespace: str, interface: str, gateway_mac: str) -> ClientHost:
+def _clients(balancer: Balancer, namespace: str, interface: str, gateway_mac: str, vlans: _Vlans) -> ClientHost:
     vip_macs = {vip: service.vip_mac for service in balancer.services if service.vip_mac for vip in service.claim.vips}
     used = used_addresses(balancer)
     return ClientHost(
@@ -698,6 +679,7 @@ def _clients(balancer: Balancer, *, namespace: str, interface: str, gateway_mac:
                 if service.vip_mac
             }.items()
         ),
+        vlans=vlans,
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from fractions import Fraction
 from functools import cache
+from ipaddress import ip_address, ip_network
 from queue import Queue
 from subprocess import Popen
 from threading import Thread
@@ -22,18 +23,16 @@ from xenoovs.lab.lab import Lab
 from xenoovs.lab.private_ovs import Datapath
 from xenoovs.lab.servers import check_complete
 from xenoovs.lab.topology import (
+    SERVER_NETS,
+    WHOLE_SPACE,
     Machine,
     client_net,
     draw_clients,
-    parse_address,
-    parse_net,
     plan_topology,
-    server_net,
     tried_ports,
     tried_protocols,
     used_addresses,
     vlan_in_lab,
-    whole_space,
 )
 from xenoovs.lab.underlay import learn_remotes
 from xenoovs.model.address import Family, IPAddress, IPNetwork, Vip
@@ -103,7 +102,7 @@ def _nets(service: Service, family: Family, load: Load, used: Collection[Vip]) -
         return tuple(net for net in load.sources if net.max_prefixlen == family.bits)
     usual = client_net(family, used)
     highest = max(service.key.positions or (0,))
-    return (usual if highest < family.bits - usual.prefixlen else whole_space(family),)
+    return (usual if highest < family.bits - usual.prefixlen else WHOLE_SPACE[family],)
 
 
 def _reason_to_skip(service: Service, load: Load) -> str | None:
@@ -141,7 +140,7 @@ def _trial(
 
 def _vips(balancer: Balancer, service: Service, family: Family) -> Sequence[IPAddress]:
     if not service.claim.vips:
-        return (server_net(family)[1],)
+        return (SERVER_NETS[family][1],)
     return own_addresses(service, family, balancer.services)
 
 
@@ -277,8 +276,8 @@ def send(
     trials, skipped = plan_trials(balancer, load)
     netns, clients = LabNetns(lab.marks), lab.topology.clients
     sources = dict.fromkeys(source for trial in trials for flight in trial.flights for source in flight.sources)
-    nets = [parse_net(net) for net in clients.nets]
-    outside = (source for source in sources if not any(parse_address(source) in net for net in nets))
+    nets = [ip_network(net) for net in clients.nets]
+    outside = (source for source in sources if not any(ip_address(source) in net for net in nets))
     netns.batch((f"route replace local {source} dev lo" for source in outside), namespace=clients.namespace)
     # Makes clients send ARP again; permanent entries stay (ip-neighbour(8), flush).
     netns.batch(["neigh flush all"], namespace=clients.namespace)

@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv6Address
 
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import MeasureError
-from xenoovs.lab.topology import client_net, parse_net, server_net, tried_ports, used_addresses
+from xenoovs.lab.topology import SERVER_NETS, client_net, parse_net, tried_ports, used_addresses
 from xenoovs.model.address import Family, IPAddress, IPNetwork, checksum, parse_mac
 from xenoovs.model.balancer import Balancer, KeyField, Protocol, Service
 from xenoovs.model.packet import own_addresses
@@ -66,7 +66,7 @@ def load_profile(
     return LoadProfile(
         service=service,
         family=family,
-        vip=vips[0] if vips else server_net(family)[1],
+        vip=vips[0] if vips else SERVER_NETS[family][1],
         port=tried_ports(service.claim)[0],
         # The other half of the net is for the client that measures round trips.
         net=_halves(client_net(family, used_addresses(balancer)))[0],

@@ -25,7 +25,7 @@ from xenoovs.lab.lab import directory_of, open_lab
 from xenoovs.lab.nic import call
 from xenoovs.lab.nic.machine import VirtualMachine
 from xenoovs.lab.nic.up import wait_until_ready
-from xenoovs.lab.topology import backend_namespace, check_name, clients_namespace, is_namespace_of, switch_namespace
+from xenoovs.lab.topology import check_name, is_namespace_of, lab_namespace
 from xenoovs.lab.underlay import associations_of
 from xenoovs.model.tunnel import Ipsec, TunnelPorts, TunnelType
 
@@ -61,7 +61,7 @@ def test_what_is_missing_and_unusable_names_are_reported_with_the_remedy(*, upda
 def test_namespaces_of_labs_with_similar_names_are_distinguished() -> None:
     names = ("a", "a-b1", "a-sw", "a-clients")
     for name in names:
-        for made in (switch_namespace(name), clients_namespace(name), backend_namespace(name, 12)):
+        for made in (lab_namespace(name, role) for role in ("sw", "clients", "b12", "leafa", "spine3", "elephant")):
             assert [other for other in names if is_namespace_of(made, other)] == [name]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
@@ -14,7 +13,7 @@ import pytest
 from tests.judged import assert_recorded
 from xenoovs.errors import LabError
 from xenoovs.lab.probing import in_lab, job_of
-from xenoovs.lab.topology import client_net, draw_clients, parse_net, plan_topology, whole_space
+from xenoovs.lab.topology import WHOLE_SPACE, client_net, draw_clients, parse_net, plan_topology
 from xenoovs.model.address import Family, parse_mac
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, PortRange, Protocol, Service, Uplinks
 from xenoovs.model.emit import render_config
@@ -40,16 +39,11 @@ def _balancer(*services: Service, ports: tuple[str, ...] = ("p0",), other: str =
 DNS = _service("dns", Claim(BOTH, VIPS, Protocol.UDP, (PortRange(53, 53),)), _backend("a", 1), _backend("b", 2))
 
 
-def test_every_port_of_every_bridge_is_the_end_of_one_link_in_the_switch() -> None:
+def test_every_port_of_the_config_is_the_end_of_one_link_and_all_ports_are_in_the_switch() -> None:
     far = _service("far", Claim(BOTH, VIPS, Protocol.TCP), _backend("c", 3, egress="pf0hpf"))
     topology = plan_topology("x", _balancer(DNS, far, ports=("p0", "p2"), other="drop"))
-    plugged = Counter(
-        (end.bridge, end.interface)
-        for link in topology.links
-        for end in (link.near, link.far)
-        if end.bridge and end.namespace == topology.switch_namespace
-    )
-    assert plugged == Counter((bridge.name, port) for bridge in topology.bridges for port in bridge.ports)
+    assert topology.ports_of("ovsbr1") == ("p0", "p2", "p1", "pf0hpf")
+    assert {end.namespace for end in topology.ends if end.bridge} == {topology.switch_namespace}
 
 
 def test_no_namespace_has_two_devices_of_one_name_or_a_name_that_linux_refuses() -> None:
@@ -81,7 +75,7 @@ def test_the_same_seed_draws_the_same_clients_which_each_low_bit_splits_about_ev
 
 @pytest.mark.parametrize("family", list(Family))
 def test_the_whole_space_holds_no_address_that_a_client_cannot_have(family: Family) -> None:
-    for client in draw_clients([whole_space(family)], count=3000, seed=0, excluded=()):
+    for client in draw_clients([WHOLE_SPACE[family]], count=3000, seed=0, excluded=()):
         assert not any((client.is_multicast, client.is_loopback, client.is_unspecified, client.is_link_local))
         assert family is Family.IPV6 or 0 < int(client) >> 24 < 240
 
@@ -189,7 +183,8 @@ def test_labs_of_configs(*, update_golden: bool) -> None:
         topology = plan_topology("x", balancer)
         inside = in_lab(balancer, topology)
         job = job_of(topology.machines[0], inside, topology, log="/log", certificate=lambda: "/pem")
-        parts = (*topology.bridges, topology.clients, *topology.machines, *topology.links, *topology.probe_devices, job)
+        bridges = (f"{bridge}: {topology.ports_of(bridge)}" for bridge in (topology.bridge, *topology.fabrics))
+        parts = (*bridges, topology.clients, *topology.machines, *topology.links, *topology.probe_devices, job)
         checks = (check for each in inside.services for check in (each.health, each.agent_check) if check is not None)
         addresses = (f"{b.name}: {b.address}" for each in inside.services for b in each.backends)
         shown[title] = "\n".join(map(str, (*parts, *checks, *addresses)))

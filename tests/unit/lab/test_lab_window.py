@@ -280,7 +280,7 @@ def _backend(name: str, mac: str, weight: int, *, egress: str = "p1") -> Backend
 
 
 def _machine(label: str, name: str, mac: str, *, egress: str = "p1") -> Machine:
-    return Machine(label, f"xo-x-{label}", f"xo-{label}", mac, egress, (name,), (), (), (), MACS[0])
+    return Machine(label, f"xo-x-{label}", mac, egress, (name,), (), (), (), MACS[0])
 
 
 SERVICE = Service("s", Claim(frozenset(Family)), (_backend("a", MACS[0], 3), _backend("b", MACS[1], 1)))

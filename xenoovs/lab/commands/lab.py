@@ -29,7 +29,7 @@ from xenoovs.lab.probing import in_lab
 from xenoovs.lab.servers import Failure
 from xenoovs.lab.status import LabStatus, MachineStatus, lab_status
 from xenoovs.lab.target import config_of_lab, forward_to_vm, run_in_vm, vm_of
-from xenoovs.lab.topology import Machine, plan_topology, switch_namespace
+from xenoovs.lab.topology import Machine, plan_topology
 from xenoovs.lab.traffic import LabReport, ServiceTraffic
 from xenoovs.model.balancer import Balancer, ProbeKind, Protocol, service_ids
 from xenoovs.model.templates import read_template
@@ -475,8 +475,7 @@ def exec_command(context: click.Context, /, name: str, machine: str | None, argv
     if machine is not None:
         lab_fabric.enter(name, machine, words)
     if (vm := vm_of(name)) is None:
-        open_lab(name)
-        here = f"`ip netns exec {switch_namespace(name)} COMMAND`"
+        here = f"`ip netns exec {open_lab(name).topology.switch_namespace} COMMAND`"
         raise LabError(f"lab {name} has no virtual machine; {here} runs a command in its namespace on this host")
     context.exit(run_in_vm(vm, words, name=name))
 

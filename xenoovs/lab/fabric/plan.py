@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from xenoovs.dataclass import dataclass, field
 from xenoovs.errors import LabError
-from xenoovs.lab.topology import HOST_PORT, check_name, own_macs
+from xenoovs.lab.topology import HOST_PORT, check_name, lab_namespace, own_macs
 
 BRIDGE = "ovsbr1"
 UPLINK = "p0"
@@ -119,7 +119,7 @@ class Fabric:
         return BRIDGE
 
     def namespace(self, machine: str) -> str:
-        return f"xo-{self.name}-{machine}"
+        return lab_namespace(self.name, machine)
 
     def ports_of(self, machine: str) -> Iterator[tuple[FabricPort, FabricPort]]:
         """Yield the devices of a machine, each with the device at the other end of its cable."""

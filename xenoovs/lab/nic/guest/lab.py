@@ -12,7 +12,7 @@ import sys
 from xenoovs.errors import XenoovsError
 from xenoovs.lab.host import Progress
 from xenoovs.lab.lab import CONFIG, Lab
-from xenoovs.lab.lifecycle import LabBuilder, link_line, new_lab
+from xenoovs.lab.lifecycle import LabBuilder, add_namespaces, isolate, link_line, new_lab
 from xenoovs.lab.nic.guest.prepare import start_kernel_ovs, wait_for_cores
 from xenoovs.lab.private_ovs import LAB_MAX_IDLE_MS, Datapath
 from xenoovs.lab.topology import UNDERLAY, End, Link, plan_topology
@@ -50,29 +50,29 @@ class GuestLabBuilder(LabBuilder):
 
     def add_namespaces(self) -> None:
         # The namespace of the switch is the guest's first one, as on a host.
-        switch = self.topology.switch_namespace
+        switch, *others = self.topology.namespaces
         run(["ip", "netns", "attach", switch, str(os.getpid())])
-        self.add_new_namespaces([namespace for namespace in self.topology.namespaces if namespace != switch])
+        add_namespaces(self.netns, others)
+        isolate(self.netns, self.topology.namespaces)
 
     def add_links(self) -> None:
         topology, switch = self.topology, self.topology.switch_namespace
         wires = [link for link in topology.links if link.near.interface in topology.nic_ports]
         run(["insmod", self._module, f"ports={','.join(topology.nic_ports)}"])
         # The switch behind a port is Linux's own: Open vSwitch has the ports of the config and nothing else.
-        fabrics = self.fabrics
+        ends, fabrics = topology.ends, topology.fabrics
         self.netns.batch(f"link add dev {fabric} type bridge mcast_snooping 0" for fabric in fabrics)
         cables = [link for link in topology.links if link not in wires]
         self.netns.batch(line for wire in wires for line in _wire_lines(wire, home=switch))
         self.netns.batch(map(link_line, cables))
         self.compute_checksums(link.far for link in cables)
-        ends = self.ends
         self.netns.batch(f"link set dev {end.interface} master {end.bridge}" for end in ends if end.bridge in fabrics)
         self.set_up([*ends, *(End(switch, fabric) for fabric in fabrics)])
 
     def start_switch(self) -> None:
         wait_for_cores()
         ovs = start_kernel_ovs(self.lab.ovs, settings=["hw-offload=true", f"max-idle={LAB_MAX_IDLE_MS}"])
-        ovs.add_bridge(self.topology.bridge, self.topology.bridges[0].ports, datapath=Datapath.KERNEL)
+        ovs.add_bridge(self.topology.bridge, self.topology.ports_of(self.topology.bridge), datapath=Datapath.KERNEL)
 
     @property
     def underlay_device(self) -> str:
