@@ -6,12 +6,12 @@ Texts: strongSwan 5.9, 6.0 (src/libcharon, src/libstrongswan), Libreswan 4.10 (p
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from datetime import datetime
 
 from xenoovs.dataclass import dataclass
 from xenoovs.display import printable
-from xenoovs.regex import regex
+from xenoovs.regex import ASCII, regex
 
 READ_LOG = (
     *("journalctl", "--quiet", "--no-pager", "--output=short-iso", "--since=-1h", "--lines=5000"),
@@ -20,15 +20,15 @@ READ_LOG = (
 """What both programs have written to syslog(3) lately."""
 
 _LINE = regex(r"(?P<at>\S+) \S+ (?P<program>charon|pluto)(?:\[\d+\])?: (?P<text>.*)")
-_OF_THREAD = regex(r"(?P<thread>\d+)\[[A-Z]{3}\] (?P<text>.*)", re.ASCII)
+_OF_THREAD = regex(r"(?P<thread>\d+)\[[A-Z]{3}\] (?P<text>.*)", ASCII)
 """charon: its worker threads handle a packet each; lines do not name the peer, but their thread."""
 _RECEIVED = regex(r"received packet: from (?P<peer>[0-9a-f.:]+)\[")
 _SENT = regex(r"sending packet: from \S+ to (?P<peer>[0-9a-f.:]+)\[")
 _IDENTITIES = regex(r"looking for peer configs matching \S+\[(?P<here>.*?)\]\.\.\.\S+\[(?P<there>.*?)\]$")
-_OF_CONNECTION = regex(r'(?:ERROR: )?"(?P<port>.+?)(?:-in|-out)?-\d+"(?: #\d+)?: (?P<text>.*)', re.ASCII)
+_OF_CONNECTION = regex(r'(?:ERROR: )?"(?P<port>.+?)(?:-in|-out)?-\d+"(?: #\d+)?: (?P<text>.*)', ASCII)
 """pluto: connections are named after ports (transp_tmpl of ipsec/ovs-monitor-ipsec.in of Open vSwitch)."""
-_RESENT = regex(r"retransmit (?:[2-9]|\d\d) of request", re.ASCII)
-_DONE = regex(r"CHILD_SA \S+ established|(?:initiator|responder) established Child SA", re.ASCII)
+_RESENT = regex(r"retransmit (?:[2-9]|\d\d) of request", ASCII)
+_DONE = regex(r"CHILD_SA \S+ established|(?:initiator|responder) established Child SA", ASCII)
 _WEAK_S = 300.0
 _LONGEST = 300
 """Characters of a log that are shown: names in it come from the other end."""
@@ -43,62 +43,51 @@ _REFUSED = (
 _SILENT = "it does not answer: do UDP ports 500 and 4500 pass, and does an IKE daemon run there?"
 _OTHER_KEY = "its pre-shared key is another one"
 
+_WEAK = frozenset((_NO_CHILD, _NO_CONNECTION, _REFUSED, _SILENT))
+"""The end that wrote the line does not know the reason, or the next packet may succeed."""
 
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """A line of a log. `is_weak`: the end that wrote it does not know the reason, or the next packet may succeed."""
-
-    pattern: re.Pattern[str]
-    cause: str
-    is_weak: bool = False
-
-
-def _form(pattern: str, cause: str, *, is_weak: bool = False) -> _Form:
-    return _Form(regex(pattern, re.ASCII), cause, is_weak)
-
-
-_CHARON = (
-    _form(r"subject certificate invalid \((.*)\)", "its certificate is {0}, and now is not that time"),
-    _form(
-        r"no issuer certificate found for (.*)", "its certificate {0} is signed by no authority that this host trusts"
+_CHARON = {
+    r"subject certificate invalid \((.*)\)": "its certificate is {0}, and now is not that time",
+    r"no issuer certificate found for (.*)": "its certificate {0} is signed by no authority that this host trusts",
+    r"no trusted \S+ public key found for (.*)": "this host trusts no certificate of it with the name {0}",
+    r"constraint check failed: identity (.+) required": "it does not have the name {0} of remote_name",
+    r"tried \d+ shared keys? for .*, but MAC mismatched": _OTHER_KEY,
+    r"no shared key found for (.*)": "this host has no pre-shared key for {0}",
+    r"no private key found for (.*)": "this host has no private key for its own name {0}",
+    r"unable to install .*IPsec SA": _NO_ESP,
+    r"received NO_PROPOSAL_CHOSEN notify": _NO_CHILD,
+    r"received AUTHENTICATION_FAILED notify": _REFUSED,
+}
+_PLUTO = {
+    r"NSS: ERROR: IPsec certificate (.*) invalid: \S+: (.*?)\.?$": "its certificate {0} is refused: {1}",
+    r".*subjectAltName extension (?:does not|to) match ID_FQDN '@?(.*)'": "its certificate is not for the name {0}",
+    r"X509: no EE-cert in chain": "its certificate is that of an authority (basicConstraints CA:TRUE)",
+    r"failed to add connection: left certificate '(.*)' not found in the NSS database": (
+        "pluto does not find the certificate {0}: start ovs-monitor-ipsec with --ipsec-d=/var/lib/ipsec/nss on Debian"
     ),
-    _form(r"no trusted \S+ public key found for (.*)", "this host trusts no certificate of it with the name {0}"),
-    _form(r"constraint check failed: identity (.+) required", "it does not have the name {0} of remote_name"),
-    _form(r"tried \d+ shared keys? for .*, but MAC mismatched", _OTHER_KEY),
-    _form(r"no shared key found for (.*)", "this host has no pre-shared key for {0}"),
-    _form(r"no private key found for (.*)", "this host has no private key for its own name {0}"),
-    _form(r"unable to install .*IPsec SA", _NO_ESP),
-    _form(r"received NO_PROPOSAL_CHOSEN notify", _NO_CHILD, is_weak=True),
-    _form(r"received AUTHENTICATION_FAILED notify", _REFUSED, is_weak=True),
-)
-_PLUTO = (
-    _form(r"NSS: ERROR: IPsec certificate (.*) invalid: \S+: (.*?)\.?$", "its certificate {0} is refused: {1}"),
-    _form(
-        r".*subjectAltName extension (?:does not|to) match ID_FQDN '@?(.*)'", "its certificate is not for the name {0}"
-    ),
-    _form(r"X509: no EE-cert in chain", "its certificate is that of an authority (basicConstraints CA:TRUE)"),
-    _form(
-        r"failed to add connection: left certificate '(.*)' not found in the NSS database",
-        "pluto does not find the certificate {0}: start ovs-monitor-ipsec with --ipsec-d=/var/lib/ipsec/nss on Debian",
-    ),
-    _form(r"authentication failed: computed hash does not match", _OTHER_KEY),
-    _form(r"authentication failed: no certificate matched .* and '@?(.*)'", "no certificate of it has the name {0}"),
-    _form(r"netlink response for Add SA .*Function not implemented", _NO_ESP),
-    _form(r"CREATE_CHILD_SA failed with error notification", _NO_CHILD, is_weak=True),
-    _form(r"dropping unexpected IKE_SA_INIT message containing NO_PROPOSAL_CHOSEN", _NO_CONNECTION, is_weak=True),
-    _form(r"IKE SA authentication request rejected by peer: AUTHENTICATION_FAILED", _REFUSED, is_weak=True),
-    _form(r"STATE_V2_PARENT_I1: retransmission; will wait (?:[2-9]|\d\d)", _SILENT, is_weak=True),
-)
+    r"authentication failed: computed hash does not match": _OTHER_KEY,
+    r"authentication failed: no certificate matched .* and '@?(.*)'": "no certificate of it has the name {0}",
+    r"netlink response for Add SA .*Function not implemented": _NO_ESP,
+    r"CREATE_CHILD_SA failed with error notification": _NO_CHILD,
+    r"dropping unexpected IKE_SA_INIT message containing NO_PROPOSAL_CHOSEN": _NO_CONNECTION,
+    r"IKE SA authentication request rejected by peer: AUTHENTICATION_FAILED": _REFUSED,
+    r"STATE_V2_PARENT_I1: retransmission; will wait (?:[2-9]|\d\d)": _SILENT,
+}
+"""Forms of a line -> causes."""
 
 
 @dataclass(frozen=True, slots=True)
 class IkeFailure:
     """Why the last attempt to make an SA failed. `at`: when, as journalctl(1) prints it. `cause`: a clause in which
-    `it` is the remote. `is_weak`: it says less than another one of the last minutes."""
+    `it` is the remote."""
 
     at: str
     cause: str
-    is_weak: bool = False
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether it says less than another one of the last minutes."""
+        return self.cause in _WEAK
 
     def __str__(self) -> str:
         time = self.at.partition("T")[2][:8]
@@ -140,7 +129,7 @@ class _LogReader:
             self._peers[thread] = ""
         elif (sent := _SENT.match(text)) is not None and self._peers.get(thread) == "":
             self._peers[thread] = sent["peer"]
-            self._note(sent["peer"], IkeFailure(at, _SILENT, is_weak=True))
+            self._note(sent["peer"], IkeFailure(at, _SILENT))
         elif _DONE.match(text):
             self.failures.pop(self._peers.get(thread, ""), None)
         elif self._peers.get(thread) and thread not in self._failed:
@@ -170,11 +159,11 @@ class _LogReader:
             self.failures[peer] = failure
 
 
-def _failure(at: str, text: str, forms: Iterable[_Form]) -> IkeFailure | None:
-    for form in forms:
-        found = form.pattern.match(text)
+def _failure(at: str, text: str, forms: Mapping[str, str]) -> IkeFailure | None:
+    for pattern, cause in forms.items():
+        found = re.match(pattern, text, ASCII)
         if found is not None:
-            return IkeFailure(at, form.cause.format(*map(_shown, found.groups())), form.is_weak)
+            return IkeFailure(at, cause.format(*map(_shown, found.groups())))
     return None
 
 

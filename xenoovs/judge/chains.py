@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.megaflow import Megaflow, Verdict, parse_number
-from xenoovs.evidence.samples import Growth
+from xenoovs.evidence.samples import NO_GROWTH, Growth
 from xenoovs.regex import ASCII, regex
 
 _RECIRC = regex(r"\brecirc\((0[xX][0-9a-fA-F]{1,8}|[0-9]{1,10})\)", ASCII)
@@ -44,16 +45,6 @@ class Hop:
 
 _Group = tuple[str, int]
 """Ingress port and recirculation id."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Total:
-    """The sum of a group's judged hops; only of those with packets, if there are any."""
-
-    verdict: Verdict
-    packets: int
-    hw_packets: int
-    growth: Growth
 
 
 class _Graph:
@@ -96,7 +87,7 @@ def judge_chains(hops: Iterable[Hop]) -> tuple[Hop, ...]:
     """
     found = list(hops)
     graph = _Graph(found)
-    totals = dict[_Group, _Total | None]()
+    totals = dict[_Group, Hop | None]()
     for number in reversed(graph.order):
         for target in found[number].targets:
             group = found[number].in_port, target
@@ -113,26 +104,28 @@ def judge_chains(hops: Iterable[Hop]) -> tuple[Hop, ...]:
     return tuple(found)
 
 
-def _total(hops: Sequence[Hop], numbers: Sequence[int]) -> _Total | None:
+def _total(hops: Sequence[Hop], numbers: Sequence[int]) -> Hop | None:
+    """Return the sum of a group's judged hops; only of those with packets, if there are any."""
     judged = [hops[each] for each in numbers if hops[each].is_judged]
     active = [each for each in judged if each.packets] or judged
     if not active:
         return None
-    return _Total(
-        max((each.verdict for each in active), key=lambda verdict: verdict.badness),
-        sum(each.packets for each in active),
-        sum(each.hw_packets for each in active),
-        sum((each.growth for each in active if each.growth), Growth()),
+    return replace(
+        active[0],
+        verdict=max((each.verdict for each in active), key=lambda verdict: verdict.badness),
+        packets=sum(each.packets for each in active),
+        hw_packets=sum(each.hw_packets for each in active),
+        growth=sum((each.growth for each in active if each.growth), NO_GROWTH),
     )
 
 
-def _limited(hop: Hop, total: _Total | None) -> Hop:
+def _limited(hop: Hop, total: Hop | None) -> Hop:
     """Return a hop with no larger share in hardware, and no better verdict, than its neighbours have."""
     if total is None:
         return hop
     share = total.hw_packets / total.packets if total.packets else 1.0
     growth = hop.growth
-    if growth is not None and total.growth.packets:
+    if growth is not None and total.growth is not None and total.growth.packets:
         limit = growth.packets * total.growth.hw_packets // total.growth.packets
         growth = replace(growth, hw_packets=min(growth.hw_packets, limit))
     hw_now = min(hop.hw_packets, int(hop.packets * share))
@@ -159,49 +152,33 @@ class ChainLink:
     """
 
     root: int
-    before: int | None
-    failing: int | None
-    depth: int
-    exits: frozenset[str]
     is_judged: bool
-    is_after_judged: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Ahead:
-    """The hops before a group: whether one of them is judged, a root, and the first failing hop."""
-
-    is_judged: bool
-    root: int
-    failing: int | None
+    before: int | None = None
+    failing: int | None = None
+    depth: int = 0
+    exits: frozenset[str] = frozenset()
     is_after_judged: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class _Rest:
-    """The hops from one hop on, itself included: the first failing one, its distance, and all exit ports."""
-
-    failing: int | None
-    depth: int
-    exits: frozenset[str]
+_Rest = tuple[int | None, int, frozenset[str]]
+"""The hops from one hop on, itself included: the first failing one, its distance, and all exit ports."""
 
 
 def link_chains(hops: Sequence[Hop]) -> tuple[ChainLink, ...]:
     """Return the place of each hop in its chains. Loops are cut. Takes linear time, as hops share results."""
     graph = _Graph(hops)
-    ahead = _look_ahead(hops, graph)
-    rests = _look_behind(hops, graph, [found.is_judged for found in ahead])
+    links = _look_ahead(hops, graph)
+    rests = _look_behind(hops, graph, [link.is_judged for link in links])
     return tuple(
-        ChainLink(
-            found.root, found.failing, rest.failing, rest.depth, rest.exits, found.is_judged, found.is_after_judged
-        )
-        for found, rest in zip(ahead, rests, strict=True)
+        replace(link, failing=failing, depth=depth, exits=exits)
+        for link, (failing, depth, exits) in zip(links, rests, strict=True)
     )
 
 
-def _look_ahead(hops: Sequence[Hop], graph: _Graph) -> list[_Ahead]:
-    found = [_Ahead(hop.is_judged, number, None) for number, hop in enumerate(hops)]
-    groups, done = dict[_Group, _Ahead](), set[int]()
+def _look_ahead(hops: Sequence[Hop], graph: _Graph) -> list[ChainLink]:
+    """Return the links with what the hops before them decide."""
+    found = [ChainLink(number, hop.is_judged) for number, hop in enumerate(hops)]
+    groups, done = dict[_Group, ChainLink](), set[int]()
     for number in graph.order:
         hop = hops[number]
         group = hop.in_port, hop.recirc_id
@@ -210,7 +187,8 @@ def _look_ahead(hops: Sequence[Hop], graph: _Graph) -> list[_Ahead]:
             if leading:
                 failing = (_first_failing(hops, each, found[each]) for each in leading)
                 first = next((each for each in failing if each is not None), None)
-                groups[group] = _Ahead(any(found[each].is_judged for each in leading), found[leading[0]].root, first)
+                is_judged = any(found[each].is_judged for each in leading)
+                groups[group] = ChainLink(found[leading[0]].root, is_judged, first)
         if hop.recirc_id and group in groups:
             shared = groups[group]
             is_judged = hop.is_judged and shared.is_judged
@@ -219,36 +197,35 @@ def _look_ahead(hops: Sequence[Hop], graph: _Graph) -> list[_Ahead]:
     return found
 
 
-def _first_failing(hops: Sequence[Hop], number: int, ahead: _Ahead) -> int | None:
+def _first_failing(hops: Sequence[Hop], number: int, link: ChainLink) -> int | None:
     """Return the first failing hop up to this one."""
-    if ahead.failing is not None:
-        return ahead.failing
-    return number if ahead.is_judged and hops[number].verdict.is_software else None
+    if link.before is not None:
+        return link.before
+    return number if link.is_judged and hops[number].verdict.is_software else None
 
 
 def _look_behind(hops: Sequence[Hop], graph: _Graph, is_judged: Sequence[bool]) -> list[_Rest]:
-    found = [_Rest(None, 0, hop.exits) for hop in hops]
+    found: list[_Rest] = [(None, 0, hop.exits) for hop in hops]
     groups, done = dict[_Group, _Rest](), set[int]()
     for number in reversed(graph.order):
         hop = hops[number]
-        rests = list[_Rest]()
+        ways = list[_Rest]()
         for target in hop.targets:
             group = hop.in_port, target
             if group not in groups:
                 groups[group] = _together([found[each] for each in graph.behind.get(group, ()) if each in done])
-            rests.append(groups[group])
-        rest = _together(rests)
-        exits = hop.exits | rest.exits
+            ways.append(groups[group])
+        failing, depth, exits = _together(ways)
         if is_judged[number] and hop.verdict.is_software:
-            found[number] = _Rest(number, 0, exits)
-        else:
-            found[number] = _Rest(rest.failing, rest.depth + 1 if rest.failing is not None else 0, exits)
+            failing, depth = number, -1
+        found[number] = failing, 0 if failing is None else depth + 1, hop.exits | exits
         done.add(number)
     return found
 
 
-def _together(rests: Sequence[_Rest]) -> _Rest:
+def _together(ways: Sequence[_Rest]) -> _Rest:
     """Merge several ways on: all exits, and the nearest failing hop."""
-    failing = min((rest for rest in rests if rest.failing is not None), key=lambda rest: rest.depth, default=None)
-    exits = frozenset[str]().union(*(rest.exits for rest in rests))
-    return _Rest(failing.failing, failing.depth, exits) if failing is not None else _Rest(None, 0, exits)
+    exits = frozenset[str]().union(*(exits for _, _, exits in ways))
+    failing = [(depth, failing) for failing, depth, _ in ways if failing is not None]
+    depth, nearest = min(failing, key=itemgetter(0), default=(0, None))
+    return nearest, depth, exits

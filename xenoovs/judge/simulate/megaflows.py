@@ -13,7 +13,7 @@ from ipaddress import IPv4Address
 from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.megaflow import MaskedValue
 from xenoovs.judge.simulate.classifier import PREFIX_FIELDS, Classifier, Wildcards, classifier_of
-from xenoovs.judge.simulate.walk import Copy, Headers, Outcome, check_known, field_of, headers_of, slot_of, walk
+from xenoovs.judge.simulate.walk import Copy, Headers, Outcome, Walk, by_table, field_of, headers_of, slot_of
 from xenoovs.model.next_hop import remote_of_port
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import TAGGED, Field, Flow, Masked
@@ -57,24 +57,20 @@ class Pipeline:
 
     def predict(self, packet: Packet | Headers) -> tuple[PredictedMegaflow, Outcome]:
         """Return the megaflow that the switch installs for this packet, and the outcome for the packet."""
-        headers = headers_of(packet) if isinstance(packet, Packet) else packet
-        translation = _Translation(headers)
-        outcome = walk(headers, lambda table, now: self.lookup(table, now, translation.wildcards), translation)
-        return translation.megaflow(outcome), outcome
+        wildcards = Wildcards()
 
-    def lookup(self, table: int, headers: Headers, wildcards: Wildcards) -> Flow | None:
-        classifier = self.tables.get(table)
-        return None if classifier is None else classifier.lookup(headers, wildcards)
+        def lookup(table: int, headers: Headers) -> Flow | None:
+            return None if table not in self.tables else self.tables[table].lookup(headers, wildcards)
+
+        translation = _Translation(lookup, headers_of(packet), wildcards=wildcards)
+        outcome = translation.run()
+        return translation.megaflow(outcome), outcome
 
 
 def pipeline_of(flows: Iterable[Flow], prefix_fields: Iterable[Field] = PREFIX_FIELDS) -> Pipeline:
     """Build the classifiers once for many packets. Raises SimulateError for an unsupported condition."""
-    tables: dict[int, list[Flow]] = {}
-    for flow in flows:
-        check_known(flow)
-        tables.setdefault(flow.table, []).append(flow)
     tries = tuple(prefix_fields)
-    return Pipeline({table: classifier_of(tables[table], prefix_fields=tries) for table in sorted(tables)})
+    return Pipeline({table: classifier_of(each, prefix_fields=tries) for table, each in by_table(flows).items()})
 
 
 def _retagged(before: int, after: int) -> Iterator[str]:
@@ -86,17 +82,18 @@ def _retagged(before: int, after: int) -> Iterator[str]:
 
 
 @dataclass(slots=True)
-class _Translation:
-    """Collects the mask and the datapath actions of one packet. `base`: the packet at the last output."""
+class _Translation(Walk):
+    """Collects the mask and the datapath actions of one packet. `original`: the packet as it came; `base`: at the last
+    output."""
 
-    headers: Headers
+    original: Headers = field(init=False)
     base: Headers = field(init=False)
     wildcards: Wildcards = field(default_factory=Wildcards)
     actions: list[str] = field(default_factory=list)
     slow: bool = False
 
     def __post_init__(self) -> None:
-        self.base = self.headers
+        self.original = self.base = self.headers
         self.touched(Field.DL_TYPE)
 
     def touched(self, touched: Field) -> None:
@@ -117,7 +114,7 @@ class _Translation:
                     f"{field.ovs_name.partition('_')[2]}={render_value(field, copy.headers.get(field))}"
                     for field in changed
                 )
-                name = _L4_NAMES.get(self.headers.get(Field.NW_PROTO), header) if header == "l4" else header
+                name = _L4_NAMES.get(self.original.get(Field.NW_PROTO), header) if header == "l4" else header
                 self.actions.append(f"set({name}({inner}))")
                 if header == "ipv4":
                     # Only packets with a protocol have addresses to set (commit_set_nw_action of lib/odp-util.c).
@@ -135,22 +132,22 @@ class _Translation:
 
     def megaflow(self, outcome: Outcome) -> PredictedMegaflow:
         self.wildcards.add(Field.VLAN, TAGGED)
-        masks = {field_of(slot, self.headers): mask for slot, mask in self.wildcards.masks.items()}
+        masks = {field_of(slot, self.original): mask for slot, mask in self.wildcards.masks.items()}
         if Field.ARP_OP in masks:
             # ovs-vswitchd stores 8 bits; the datapath matches all 16.
             masks[Field.ARP_OP] = Field.ARP_OP.all_ones
         match = (
-            Masked(name, self.headers.get(name) & bits, bits)
+            Masked(name, self.original.get(name) & bits, bits)
             for name, mask in masks.items()
             if name not in _NO_HEADER
             and (bits := mask & (name.all_ones | (_ECN if name is Field.NW_TOS else 0)))
             # The EtherType implies that there is no tag.
-            and (name is not Field.VLAN or self.headers.get(name))
+            and (name is not Field.VLAN or self.original.get(name))
             # The datapath has flags only in keys of TCP (odp_flow_key_from_flow__, lib/odp-util.c).
-            and (name is not Field.TCP_FLAGS or self.headers.has(name))
+            and (name is not Field.TCP_FLAGS or self.original.has(name))
         )
         ordered = tuple(sorted(match, key=lambda masked: masked.field.rank))
-        return PredictedMegaflow(self.headers.in_port, ordered, self._actions(outcome))
+        return PredictedMegaflow(self.original.in_port, ordered, self._actions(outcome))
 
     def _actions(self, outcome: Outcome) -> tuple[str, ...]:
         if any(copy.port is None for copy in outcome.copies):
@@ -161,5 +158,5 @@ class _Translation:
         return tuple(self.actions) if outcome.copies else ("drop",)
 
     def _is_arp_change(self, slot: Field, copy: Copy) -> bool:
-        name = field_of(slot, self.headers)
-        return name.ovs_name.startswith("arp_") and copy.headers.get(slot) != self.headers.get(slot)
+        name = field_of(slot, self.original)
+        return name.ovs_name.startswith("arp_") and copy.headers.get(slot) != self.original.get(slot)

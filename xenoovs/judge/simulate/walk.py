@@ -1,4 +1,4 @@
-"""One packet's path through the tables: looks up flows, executes actions, and reports both to an observer.
+"""One packet's path through the tables: looks up flows and executes actions.
 
 Semantics: OpenFlow 1.4.0, 5; ovs-actions(7); ofproto/ofproto-dpif-xlate.c for edge cases.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import IntEnum
-from typing import Protocol
 
 from xenoovs.dataclass import dataclass, field
 from xenoovs.errors import SimulateError, assert_never
@@ -128,7 +127,9 @@ def field_of(slot: Field, headers: Headers) -> Field:
     return next((field for field, kept in _SLOTS.items() if kept is slot and headers.has(field)), slot)
 
 
-def headers_of(packet: Packet) -> Headers:
+def headers_of(packet: Packet | Headers) -> Headers:
+    if isinstance(packet, Headers):
+        return packet
     is_ipv4 = packet.family is Family.IPV4
     flags = {Field.TCP_FLAGS: packet.tcp_flags} if packet.protocol == TCP else {}
     return Headers(
@@ -195,8 +196,20 @@ class Outcome:
     learned: tuple[Flow, ...] = ()
 
 
-class Observer(Protocol):
-    """Observes the fields that a packet's actions use and the copies that are sent."""
+class _TooDeep(Exception):
+    pass
+
+
+@dataclass(slots=True)
+class Walk:
+    """One packet on its way. `headers`: as they are now. `live`: ports with a link; None for all."""
+
+    lookup: Lookup
+    headers: Headers
+    live: Collection[str] | None = None
+    copies: list[Copy] = field(default_factory=list)
+    flows: list[Flow] = field(default_factory=list)
+    learned: list[Flow] = field(default_factory=list)
 
     def touched(self, touched: Field) -> None:
         """Called when an action reads or writes this field."""
@@ -204,28 +217,13 @@ class Observer(Protocol):
     def sent(self, copy: Copy) -> None:
         """Called when a copy is sent."""
 
-
-class NullObserver:
-    """An observer that ignores everything."""
-
-    def touched(self, touched: Field) -> None: ...
-
-    def sent(self, copy: Copy) -> None: ...
-
-
-class _TooDeep(Exception):
-    pass
-
-
-@dataclass(slots=True)
-class _Walk:
-    lookup: Lookup
-    observer: Observer
-    headers: Headers
-    live: Collection[str] | None = None
-    copies: list[Copy] = field(default_factory=list)
-    flows: list[Flow] = field(default_factory=list)
-    learned: list[Flow] = field(default_factory=list)
+    def run(self) -> Outcome:
+        """Send the packet into table 0. Raises SimulateError for an unsupported action."""
+        try:
+            self.enter(0, 0)
+        except _TooDeep:
+            return Outcome((), tuple(self.flows))
+        return Outcome(tuple(self.copies), tuple(self.flows), tuple(self.learned))
 
     def enter(self, table: int, depth: int) -> None:
         if depth > MAX_DEPTH or len(self.flows) > MAX_RESUBMITS:
@@ -246,15 +244,15 @@ class _Walk:
             case OutputInPort():
                 self.send(self.headers.in_port)
             case Normal():
-                self.observer.touched(Field.DL_SRC)
-                self.observer.touched(Field.DL_DST)
-                self.observer.touched(Field.VLAN)
+                self.touched(Field.DL_SRC)
+                self.touched(Field.DL_DST)
+                self.touched(Field.VLAN)
                 self.send(None)
             case SetField(target, value):
                 self.set(target, value)
             case Move(source, target):
                 if self.headers.has(source) and self.headers.has(target):
-                    self.observer.touched(source)
+                    self.touched(source)
                     copied, replaced = (1 << action.width) - 1, self.headers.get(target)
                     self.set(target, self.headers.get(source) & copied | replaced & ~copied)
             case Resubmit(table):
@@ -272,22 +270,12 @@ class _Walk:
     def send(self, port: str | None) -> None:
         copy = Copy(port, self.headers)
         self.copies.append(copy)
-        self.observer.sent(copy)
+        self.sent(copy)
 
     def set(self, target: Field, value: int) -> None:
         if self.headers.has(target):
-            self.observer.touched(target)
+            self.touched(target)
             self.headers = self.headers.with_value(target, value)
-
-
-def walk(headers: Headers, lookup: Lookup, observer: Observer, *, live: Collection[str] | None = None) -> Outcome:
-    """Send a packet into table 0. `live`: ports with a link; None for all. Raises SimulateError."""
-    state = _Walk(lookup, observer, headers, live)
-    try:
-        state.enter(0, 0)
-    except _TooDeep:
-        return Outcome((), tuple(state.flows))
-    return Outcome(tuple(state.copies), tuple(state.flows), tuple(state.learned))
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,25 +289,24 @@ class FlowTables:
         return next((flow for flow in self.flows.get(table, ()) if matches(flow.match, headers)), None)
 
     def run(self, packet: Packet | Headers, *, live: Collection[str] | None = None) -> Outcome:
-        """Return the outcome for a packet. `live`: as in `walk`. Raises SimulateError for an unsupported action."""
-        headers = headers_of(packet) if isinstance(packet, Packet) else packet
-        return walk(headers, self.lookup, NullObserver(), live=live)
+        """Return the outcome for a packet. `live`: as in Walk. Raises SimulateError for an unsupported action."""
+        return Walk(self.lookup, headers_of(packet), live).run()
 
 
 def tables_of(flows: Iterable[Flow]) -> FlowTables:
     """Sort flows for lookups. Raises SimulateError for an unsupported condition."""
+    tables = by_table(flows)
+    return FlowTables({table: tuple(sorted(tables[table], key=lambda flow: -flow.priority)) for table in tables})
+
+
+def by_table(flows: Iterable[Flow]) -> dict[int, list[Flow]]:
+    """Return the flows of each table, in order. Raises SimulateError for an unsupported condition."""
     tables: dict[int, list[Flow]] = {}
     for flow in flows:
-        check_known(flow)
+        if unknown := ", ".join(flow.match.foreign):
+            raise SimulateError(flow=f"table {flow.table}, priority {flow.priority}", unknown=unknown)
         tables.setdefault(flow.table, []).append(flow)
-    by_priority = {table: sorted(listed, key=lambda flow: -flow.priority) for table, listed in tables.items()}
-    return FlowTables({table: tuple(by_priority[table]) for table in sorted(by_priority)})
-
-
-def check_known(flow: Flow) -> None:
-    """Raise SimulateError if a flow has an unsupported condition."""
-    if flow.match.foreign:
-        raise SimulateError(flow=f"table {flow.table}, priority {flow.priority}", unknown=", ".join(flow.match.foreign))
+    return dict(sorted(tables.items()))
 
 
 def matches(match: Match, headers: Headers) -> bool:
