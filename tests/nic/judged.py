@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.nic.recorded import VIP, Seen, Story
-from xenoovs.datapath.megaflow import Megaflow, match_of, parse_masked
+from xenoovs.datapath.megaflow import Megaflow, match_of, read_masked
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def _document(said: dict[str, Any]) -> dict[str, Any]:
 def megaflows_of(block: dict[str, Any], look: Seen) -> list[Megaflow]:
     """The megaflows that carry packets of a block, by addresses and ingress port alone: no code of the join."""
     to = "10.3.10.46" if block["service"] == "plain" else VIP
-    vip, low_bits = parse_masked(to, 32), parse_masked(_source_of(block), 32)
+    vip, low_bits = read_masked(to, 32), read_masked(_source_of(block), 32)
     found = []
     for flow in look.megaflows:
         match = match_of(flow)

@@ -12,7 +12,6 @@ from tests.nic.guest.catalogue import JUDGED
 from tests.nic.guest.scenarios.faulty import COARSE_CLIENTS, STARTS
 from tests.nic.judged import Judged, judged_at, judgements, megaflows_of
 from tests.nic.recorded import BLOCKS, VIP, Seen, Story, tc_counters
-from xenoovs.openflow.flow import ETH_IPV4
 
 _OLD_S = 3
 _WORSE = ("ABSENT", "HW", "UNCONFIRMED", "TC_SW", "SW")
@@ -50,7 +49,7 @@ def _place(look: Seen, ufid: str) -> str:
 
 def _true_answers(judged: Judged) -> set[str]:
     """The same of megaflows of answers: all IP packets from the port of the backends."""
-    flows = [flow for flow in judged.look.megaflows if flow.in_port == "p1" and flow.eth_type == ETH_IPV4]
+    flows = [flow for flow in judged.look.megaflows if flow.in_port == "p1" and flow.source(4) is not None]
     return {_place(judged.look, flow.ufid or "") for flow in flows}
 
 

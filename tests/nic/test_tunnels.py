@@ -22,7 +22,7 @@ _DEVICES = {port.device for port in PORTS.values()}
 
 def _out(look: Seen) -> list[Megaflow]:
     """The megaflows of clients."""
-    return [flow for flow in look.megaflows if flow.in_port == "p0" and flow.eth_type == 0x0800]
+    return [flow for flow in look.megaflows if flow.in_port == "p0" and flow.source(4) is not None]
 
 
 def _in(look: Seen) -> list[Megaflow]:

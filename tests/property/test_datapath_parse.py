@@ -61,8 +61,7 @@ def _assert_total(text: str) -> list[Megaflow]:
             match_of(found)
             assert parse_megaflow(render_megaflow(found)) == found
             assert found.recirc_id >= 0
-            assert found.eth_type is None or 0 <= found.eth_type < 1 << 16
-            for address, width in ((found.ipv4_src, 32), (found.ipv6_src, 128)):
+            for address, width in ((found.source(4), 32), (found.source(6), 128)):
                 assert address is None or 0 <= address.value == address.value & address.mask < 1 << width
     return [found for found in every if isinstance(found, Megaflow)]
 
@@ -110,17 +109,12 @@ _OPTION = st.integers(0, 31).flatmap(
         st.none() | _masked(32 * words) if words else st.none(),
     )
 )
-_FLAGS = st.permutations(["df", "csum", "key", "oam"]).flatmap(
-    lambda names: st.tuples(*(st.tuples(st.just(name), st.booleans()) for name in names[:3]))
-)
 _HEADERS = st.builds(
     OuterHeader,
     st.fixed_dictionaries({}, optional={name: _masked(width) for name, width in _WIDTHS.items()}).map(
         lambda found: tuple(found.items())
     ),
-    st.just(()) | _FLAGS,
     st.none() | st.lists(_OPTION, max_size=3).map(tuple),
-    st.just(()) | st.just((Key("vxlan", "gbp(id=7,flags=0x8)"),)),
 )
 
 
@@ -137,12 +131,11 @@ def _option(option: GeneveOption) -> str:
 def _render(outer: OuterHeader) -> str:
     parts = [f"{name}={_text(value)}" for name, value in outer.fields]
     parts += [] if outer.geneve is None else [f"geneve({''.join(map(_option, outer.geneve))})"]
-    parts += [f"{key.name}({key.inner})" for key in outer.other]
-    return ",".join([*parts, f"flags({''.join('-+'[is_set] + name for name, is_set in outer.flags)})"])
+    return ",".join([*parts, "vxlan(gbp(id=7,flags=0x8))", "flags(-df+csum+key)"])
 
 
 @given(_HEADERS)
-@example(OuterHeader((), (), (GeneveOption(None, None, 124, MaskedValue(1 << 991, (1 << 992) - 1)),)))
+@example(OuterHeader((), (GeneveOption(None, None, 124, MaskedValue(1 << 991, (1 << 992) - 1)),)))
 def test_a_rendered_outer_header_is_read_back_as_it_was(outer: OuterHeader) -> None:
     assert parse_outer(_render(outer)) == outer
 

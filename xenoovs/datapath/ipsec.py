@@ -5,14 +5,17 @@ Forms: xfrm_policy_info_print(), xfrm_state_info_print() of ip/ipxfrm.c of iprou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address
+from typing import TypeVar
 
 from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.megaflow import MaskedValue, parse_value, read_masked
 from xenoovs.datapath.outer import GRE, UDP, Encapsulation
 from xenoovs.errors import ParseError, counted
 from xenoovs.regex import ASCII, regex
+
+T = TypeVar("T")
 
 POLICIES = ("ip", "xfrm", "policy")
 STATES = ("ip", "-s", "xfrm", "state", "list", "nokeys")
@@ -35,7 +38,7 @@ _DIRECTION = regex(
 _TEMPLATE = regex(r"\s+tmpl src (?P<src>[0-9a-f:.]+) dst (?P<dst>[0-9a-f:.]+)", ASCII)
 _LEVEL_USE = regex(r"\s+level use\b", ASCII)
 _STATE = regex(r"src (?P<src>[0-9a-f:.]+) dst (?P<dst>[0-9a-f:.]+)", ASCII)
-_SPI = regex(r"\s+proto (?P<proto>\S+) spi (?P<spi>0x[0-9a-f]+)", ASCII)
+_SPI = regex(r"\s+proto (?P<proto>\S+) spi 0x[0-9a-f]+", ASCII)
 _OFFLOAD = regex(
     r"\s+crypto offload parameters: dev (?P<device>\S+) (?:dir (?P<dir>in|out))? ?(?:mode (?P<mode>crypto|packet))?",
     ASCII,
@@ -87,15 +90,13 @@ def _contains(masked: MaskedValue, value: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SecurityAssociation:
-    """One security association (SA). `source`, `destination`: outer addresses. `spi`: its number (RFC 4303, 2.1).
-    `device`: to which it is offloaded; None if it is not. `direction`: `in` or `out`; None if not offloaded, or ip does
-    not print it. `offload`: `crypto` or `packet`; None: likewise, as iproute2 before 6.2 prints no mode. `packets`:
-    None: not printed."""
+    """One security association (SA, RFC 4303). `source`, `destination`: outer addresses. `device`: to which it is
+    offloaded; None if it is not. `direction`: `in` or `out`; None if not offloaded, or ip does not print it. `offload`:
+    `crypto` or `packet`; None: likewise, as iproute2 before 6.2 prints no mode. `packets`: None: not printed."""
 
     source: int
     destination: int
     is_ipv6: bool
-    spi: int
     device: str | None = None
     direction: str | None = None
     offload: str | None = None
@@ -143,31 +144,29 @@ class IpsecState:
 
 def parse_policies(text: str) -> tuple[IpsecPolicy, ...]:
     """Parse the answer to POLICIES, without policies of sockets. Raises ParseError with the line."""
-    found = (_policy(number, lines, text) for number, lines in _entries(text))
-    return tuple(each for each in found if each is not None)
+    return _parsed(text, _policy)
 
 
-def _entries(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of the first line and the lines of each entry; all but its first are indented."""
-    entry, first = list[str](), 0
-    for number, line in enumerate(text.splitlines()):
-        if line and not line[0].isspace():
-            if entry:
-                yield first, entry
-            entry, first = [], number
-        if line.strip():
-            entry.append(line)
-    if entry:
-        yield first, entry
+def _parsed(text: str, parse: Callable[[list[str]], T | None]) -> tuple[T, ...]:
+    """Return the entries of a list; all lines of one but the first are indented. `parse`: raises ValueError."""
+    begins, lines = [0], text.splitlines(keepends=True)
+    begins += [number for number, line in enumerate(lines) if number and line.strip() and not line[0].isspace()]
+    found = list[T]()
+    for begin, end in zip(begins, [*begins[1:], len(lines)], strict=True):
+        try:
+            entry = [line.rstrip("\n") for line in lines[begin:end] if line.strip()]
+            one = parse(entry) if entry else None
+        except ValueError as error:
+            raise ParseError(text=text, offset=sum(map(len, lines[:begin])), expected=str(error)) from None
+        found += [] if one is None else [one]
+    return tuple(found)
 
 
-def _policy(number: int, lines: list[str], text: str) -> IpsecPolicy | None:
-    selector, direction = _SELECTOR.fullmatch(lines[0]), None
-    if len(lines) > 1:
-        # A security label may stand between them.
-        direction = next(filter(None, map(_DIRECTION.match, lines[1:])), None)
+def _policy(lines: list[str]) -> IpsecPolicy | None:
+    # A security label may stand between them.
+    selector, direction = _SELECTOR.fullmatch(lines[0]), next(filter(None, map(_DIRECTION.match, lines[1:])), None)
     if selector is None or direction is None:
-        raise _error(text, number, "a policy as `ip xfrm policy` prints it")
+        raise ValueError("a policy as `ip xfrm policy` prints it")
     if direction["kind"] == "socket":
         return None
     is_ipv6 = ":" in selector["dst"]
@@ -179,23 +178,20 @@ def _policy(number: int, lines: list[str], text: str) -> IpsecPolicy | None:
         del rest["uid"]
     templates = sum(_TEMPLATE.match(line) is not None for line in lines)
     optional = sum(_LEVEL_USE.match(line) is not None for line in lines)
-    try:
-        return IpsecPolicy(
-            text=lines[0].strip(),
-            direction=direction["dir"],
-            priority=int(direction["priority"]),
-            source=read_masked(selector["src"], width),
-            destination=read_masked(selector["dst"], width),
-            is_ipv6=is_ipv6,
-            protocol=_protocol(selector["proto"]),
-            source_port=_port(selector["sport"]),
-            destination_port=_port(selector["dport"]),
-            device=device,
-            has_more=bool(rest),
-            requires=templates > optional or direction["action"] not in (None, "allow"),
-        )
-    except ValueError as error:
-        raise _error(text, number, str(error)) from None
+    return IpsecPolicy(
+        text=lines[0].strip(),
+        direction=direction["dir"],
+        priority=int(direction["priority"]),
+        source=read_masked(selector["src"], width),
+        destination=read_masked(selector["dst"], width),
+        is_ipv6=is_ipv6,
+        protocol=_protocol(selector["proto"]),
+        source_port=_port(selector["sport"]),
+        destination_port=_port(selector["dport"]),
+        device=device,
+        has_more=bool(rest),
+        requires=templates > optional or direction["action"] not in (None, "allow"),
+    )
 
 
 def _protocol(name: str | None) -> int | None:
@@ -210,39 +206,29 @@ def _port(text: str | None) -> int | None:
 
 def parse_associations(text: str) -> tuple[SecurityAssociation, ...]:
     """Parse the answer to STATES: those of ESP. Raises ParseError with the line."""
-    found = (_association(number, lines, text) for number, lines in _entries(text))
-    return tuple(each for each in found if each is not None)
+    return _parsed(text, _association)
 
 
-def _association(number: int, lines: list[str], text: str) -> SecurityAssociation | None:
+def _association(lines: list[str]) -> SecurityAssociation | None:
     addresses = _STATE.match(lines[0])
     identity = _SPI.match(lines[1]) if len(lines) > 1 else None
     if addresses is None or identity is None:
-        raise _error(text, number, "an SA as `ip xfrm state` prints it")
+        raise ValueError("an SA as `ip xfrm state` prints it")
     if identity["proto"] != "esp":
         return None
     offload = next(filter(None, map(_OFFLOAD.match, lines)), None)
     current = next(filter(None, map(_CURRENT.match, lines)), None)
     is_ipv6 = ":" in addresses["dst"]
     width = 128 if is_ipv6 else 32
-    try:
-        return SecurityAssociation(
-            source=parse_value(addresses["src"], width),
-            destination=parse_value(addresses["dst"], width),
-            is_ipv6=is_ipv6,
-            spi=int(identity["spi"], 16),
-            device=offload["device"] if offload else None,
-            direction=offload["dir"] if offload else None,
-            offload=offload["mode"] if offload else None,
-            packets=int(current["packets"]) if current else None,
-        )
-    except ValueError as error:
-        raise _error(text, number, str(error)) from None
-
-
-def _error(text: str, number: int, expected: str) -> ParseError:
-    lines = text.splitlines(keepends=True)
-    return ParseError(text=text, offset=sum(map(len, lines[:number])), expected=expected)
+    return SecurityAssociation(
+        source=parse_value(addresses["src"], width),
+        destination=parse_value(addresses["dst"], width),
+        is_ipv6=is_ipv6,
+        device=offload["device"] if offload else None,
+        direction=offload["dir"] if offload else None,
+        offload=offload["mode"] if offload else None,
+        packets=int(current["packets"]) if current else None,
+    )
 
 
 # What must not leave unencrypted, and does.
@@ -288,34 +274,31 @@ def cleartext(uses: Iterable[EncapsulationUse], state: IpsecState) -> tuple[Clea
     The kernel's IPsec sees only packets that the kernel sends. A NIC that encapsulates encrypts them only by an SA with
     `offload packet` on the device by which they leave.
     """
-    return tuple(found for use in uses for found in _cleartext(use, state))
+    return tuple(found for use in uses if (found := _cleartext(use, state)) is not None)
 
 
-def _cleartext(use: EncapsulationUse, state: IpsecState) -> Iterator[Cleartext]:
+def _cleartext(use: EncapsulationUse, state: IpsecState) -> Cleartext | None:
     outer = use.encapsulation
     route = state.routes.get(address_text(outer.remote, is_ipv6=outer.is_ipv6))
     local = outer.local if outer.local is not None else None if route is None else route.source
-    if local is None:
-        return
     device = outer.out_port or (route.device if route else "")
-    policy = state.policy("out", outer, local, device)
-    if policy is None:
-        return
-    if use.is_userspace:
-        yield Cleartext(use, local, device, policy.text, "a userspace datapath bypasses the kernel's IPsec")
-        return
+    policy = None if local is None else state.policy("out", outer, local, device)
+    if local is None or policy is None:
+        return None
     associations = state.outgoing(outer, local)
     on_device = [each for each in associations if each.device == device and each.direction in (None, "out")]
-    if any(each.offload == PACKET for each in on_device):
-        return
-    if on_device:
+    if use.is_userspace:
+        reason = "a userspace datapath bypasses the kernel's IPsec"
+    elif any(each.offload == PACKET for each in on_device):
+        return None
+    elif on_device:
         modes = ", ".join(sorted({each.offload or "without a mode" for each in on_device}))
         reason = f"the SA on {device} has offload {modes}, and the NIC encrypts what it encapsulates by `packet` alone"
     elif associations:
         reason = f"no SA is offloaded to {device}, so only the CPU encrypts, and it does not see them"
     else:
         reason = "there is no SA from here to there"
-    yield Cleartext(use, local, device, policy.text, reason)
+    return Cleartext(use, local, device, policy.text, reason)
 
 
 def uncovered(uses: Iterable[EncapsulationUse], state: IpsecState) -> tuple[Cleartext, ...]:
@@ -325,17 +308,16 @@ def uncovered(uses: Iterable[EncapsulationUse], state: IpsecState) -> tuple[Clea
     net/xfrm/xfrm_policy.c). So a missing policy is what lets packets leave unencrypted. `uses`: with their local
     address.
     """
-    return tuple(found for use in uses for found in _uncovered(use, state))
-
-
-def _uncovered(use: EncapsulationUse, state: IpsecState) -> Iterator[Cleartext]:
-    outer = use.encapsulation
-    remote = address_text(outer.remote, is_ipv6=outer.is_ipv6)
-    route = state.routes.get(remote)
-    device = route.device if route else ""
-    if outer.local is not None and state.policy("out", outer, outer.local, device) is None:
-        reason = f"the config wants IPsec for packets to {remote}, and no policy covers them"
-        yield Cleartext(use, outer.local, device, None, reason)
+    found = list[Cleartext]()
+    for use in uses:
+        outer = use.encapsulation
+        remote = address_text(outer.remote, is_ipv6=outer.is_ipv6)
+        route = state.routes.get(remote)
+        device = route.device if route else ""
+        if outer.local is not None and state.policy("out", outer, outer.local, device) is None:
+            reason = f"the config wants IPsec for packets to {remote}, and no policy covers them"
+            found.append(Cleartext(use, outer.local, device, None, reason))
+    return tuple(found)
 
 
 def address_text(value: int, *, is_ipv6: bool) -> str:

@@ -33,18 +33,12 @@ class MaskedValue:
     mask: int
 
 
-@lru_cache(maxsize=65536)
-def parse_masked(text: str, width: int) -> MaskedValue:
-    """Parse `value` or `value/mask`: a MAC, an IPv4 or IPv6 address, or a number. Caches the result.
+def read_masked(text: str, width: int) -> MaskedValue:
+    """Parse `value` or `value/mask`: a MAC, an IPv4 or IPv6 address, or a number.
 
     `text`: the mask has the form of the value, or is a prefix length behind an IP address. `width`: bits of the field:
     MAC 48, IPv4 32, IPv6 128. Raises ValueError: with the text.
     """
-    return read_masked(text, width)
-
-
-def read_masked(text: str, width: int) -> MaskedValue:
-    """Do as `parse_masked` without a cache."""
     value_text, is_masked, mask_text = text.partition("/")
     value = parse_value(value_text, width)
     if not is_masked:
@@ -161,28 +155,13 @@ class Megaflow:
         text = self.key("recirc_id")
         return 0 if text is None else parse_number(text)
 
-    @property
-    def eth_type(self) -> int | None:
-        """The EtherType behind all VLAN tags."""
-        text = innermost(self.keys, "eth_type")
-        return None if text is None else parse_masked(text, 16).value
-
-    @property
-    def ipv4_src(self) -> MaskedValue | None:
-        """None: no IPv4."""
-        return self._address("ipv4", "src", 32)
-
-    @property
-    def ipv6_src(self) -> MaskedValue | None:
-        """None: no IPv6."""
-        return self._address("ipv6", "src", 128)
-
-    def _address(self, name: str, attribute: str, width: int) -> MaskedValue | None:
-        inner = innermost(self.keys, name)
+    def source(self, version: int) -> MaskedValue | None:
+        """Return the source address of packets of an IP version, 4 or 6; None if they are of another one."""
+        inner = innermost(self.keys, f"ipv{version}")
         if inner is None:
             return None
-        text = attributes_of(inner).get(attribute)
-        return MaskedValue(0, 0) if text is None else parse_masked(text, width)
+        text = attributes_of(inner).get("src")
+        return MaskedValue(0, 0) if text is None else read_masked(text, 128 if version == 6 else 32)
 
 
 _WORDS = frozenset(("drop", "pop_vlan", "ct_clear", "pop_eth", "pop_nsh", "ct"))

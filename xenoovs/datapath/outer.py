@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from xenoovs.dataclass import dataclass, field
-from xenoovs.datapath.megaflow import Key, KeyTextError, MaskedValue, parse_value, read_masked
+from xenoovs.datapath.megaflow import KeyTextError, MaskedValue, parse_value, read_masked
 from xenoovs.regex import regex
 
 UDP, GRE = 17, 47
@@ -31,7 +31,6 @@ _OPTION_WIDTHS = {"class": 16, "type": 8}
 _LENGTH = regex(r"([0-9]{1,3})(?:/(?:0|0x[0-9a-f]{1,2}))?", re.ASCII)
 """In bytes. A mask of 0 says that the option is not matched, not that it has no data."""
 _FLAGS = regex(r"(?:[+-][a-z]+)*|0|(?:[a-z]+|0x[0-9a-f]+)(?:\|(?:[a-z]+|0x[0-9a-f]+))*", re.ASCII)
-_FLAG = regex(r"([+-]?)([a-z]+)", re.ASCII)
 _NAME = regex(r"[a-z_][a-z0-9_]*", re.ASCII)
 
 
@@ -49,14 +48,10 @@ class GeneveOption:
 @dataclass(frozen=True, slots=True)
 class OuterHeader:
     """The outer header that a megaflow matches, or that it gives a packet. `fields`: by their names in the dump:
-    tun_id, src, dst, ipv6_src, ipv6_dst, tos, ttl, tp_src, tp_dst. `flags`: such as `key`, `csum` and `df`, each with
-    whether it is set; of actions only those that are. `geneve`: None if the dump has no `geneve(..)`. `other`: what has
-    no field here, such as `vxlan(gbp(..))`."""
+    tun_id, src, dst, ipv6_src, ipv6_dst, tos, ttl, tp_src, tp_dst. `geneve`: None if the dump has no `geneve(..)`."""
 
     fields: tuple[tuple[str, MaskedValue], ...]
-    flags: tuple[tuple[str, bool], ...] = ()
     geneve: tuple[GeneveOption, ...] | None = None
-    other: tuple[Key, ...] = ()
 
     def field(self, name: str) -> MaskedValue | None:
         """Return a field by its name in the dump; None if the dump does not have it."""
@@ -66,10 +61,6 @@ class OuterHeader:
         """Return the value of a field all of whose bits count; None if there is none."""
         found = self.field(name)
         return found.value if found is not None and found.mask == (1 << _WIDTHS[name]) - 1 else None
-
-    def flag(self, name: str) -> bool | None:
-        """Return whether a flag is set; None if the dump does not say."""
-        return next((is_set for found, is_set in self.flags if found == name), None)
 
     @property
     def is_ipv6(self) -> bool:
@@ -89,8 +80,7 @@ class OuterHeader:
 @lru_cache(maxsize=4096)
 def parse_outer(inner: str) -> OuterHeader:
     """Parse the text inside `tunnel(..)`. Raises KeyTextError."""
-    fields, other = dict[str, MaskedValue](), list[Key]()
-    flags: tuple[tuple[str, bool], ...] = ()
+    fields = dict[str, MaskedValue]()
     geneve: tuple[GeneveOption, ...] | None = None
     seen = set[str]()
     for start, text in _items(inner):
@@ -102,23 +92,18 @@ def parse_outer(inner: str) -> OuterHeader:
         seen.add(name)
         if rest.startswith("=") and name in _WIDTHS:
             fields[name] = _masked(rest[1:], _WIDTHS[name], begin)
-        elif rest.startswith("=") and name:
-            other.append(Key(name, rest[1:]))
-        elif name and rest.startswith("(") and rest.endswith(")"):
-            value = rest[1:-1]
-            if name == "flags":
-                flags = _flags(value, begin)
-            elif name == "geneve":
-                geneve = tuple(_geneve_options(value, begin))
-            else:
-                other.append(Key(name, value))
-        else:
+        elif not (name and (rest.startswith("=") or (rest.startswith("(") and rest.endswith(")")))):
             raise KeyTextError(start, "an attribute of a tunnel, as tun_id=0x1 or flags(..)")
-    return OuterHeader(tuple(fields.items()), flags, geneve, tuple(other))
+        elif rest[0] == "(" and name == "geneve":
+            geneve = tuple(_geneve_options(rest[1:-1], begin))
+        elif rest[0] == "(" and name == "flags" and not _FLAGS.fullmatch(rest[1:-1]):
+            raise KeyTextError(begin, "flags as in flags(-df+csum+key) or flags(df|key)")
+    return OuterHeader(tuple(fields.items()), geneve)
 
 
-def _items(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the parts between commas outside brackets, each with its offset. Raises KeyTextError."""
+def _items(text: str, offset: int = 0) -> Iterator[tuple[int, str]]:
+    """Yield the parts between commas outside brackets, each with its offset. Raises KeyTextError. `offset`: of `text`
+    in the text that errors are about."""
     depth, start = 0, 0
     for at, char in enumerate(text):
         if char in "({":
@@ -126,14 +111,14 @@ def _items(text: str) -> Iterator[tuple[int, str]]:
         elif char in ")}":
             depth -= 1
             if depth < 0:
-                raise KeyTextError(at, "no closing bracket here")
+                raise KeyTextError(offset + at, "no closing bracket here")
         elif char == "," and not depth:
-            yield start, text[start:at]
+            yield offset + start, text[start:at]
             start = at + 1
     if depth:
-        raise KeyTextError(len(text), "a closing bracket")
+        raise KeyTextError(offset + len(text), "a closing bracket")
     if text:
-        yield start, text[start:]
+        yield offset + start, text[start:]
 
 
 def _masked(text: str, width: int, offset: int) -> MaskedValue:
@@ -141,12 +126,6 @@ def _masked(text: str, width: int, offset: int) -> MaskedValue:
         return read_masked(text, width)
     except ValueError as error:
         raise KeyTextError(offset, str(error)) from None
-
-
-def _flags(text: str, offset: int) -> tuple[tuple[str, bool], ...]:
-    if not _FLAGS.fullmatch(text):
-        raise KeyTextError(offset, "flags as in flags(-df+csum+key) or flags(df|key)")
-    return tuple((name, sign != "-") for sign, name in _FLAG.findall(text) if name != "x")
 
 
 def _geneve_options(text: str, offset: int) -> Iterator[GeneveOption]:
@@ -163,9 +142,8 @@ def _geneve_option(text: str, offset: int) -> GeneveOption:
     found = dict[str, MaskedValue]()
     length: int | None = None
     data: MaskedValue | None = None
-    for start, item in _items(text):
+    for at, item in _items(text, offset):
         name, has_name, value = item.partition("=")
-        at = offset + start
         if name in _OPTION_WIDTHS and name not in found and length is None:
             found[name] = _masked(value, _OPTION_WIDTHS[name], at + len(name) + 1)
         elif name == "len" and length is None and (bytes_ := _LENGTH.fullmatch(value)) is not None:
@@ -286,7 +264,7 @@ def parse_push(action: str) -> Encapsulation:
 def _parts(text: str, offset: int, names: tuple[str, ...]) -> dict[str, tuple[int, str]]:
     """Return the inner texts of `name(..),name(..)` with their offsets: these names in this order."""
     found = dict[str, tuple[int, str]]()
-    items = tuple(_shifted_items(text, offset))
+    items = tuple(_items(text, offset))
     for name, (start, item) in zip(names, items, strict=False):
         if not (item.startswith(f"{name}(") and item.endswith(")")):
             raise KeyTextError(start, f"{name}(..)")
@@ -296,24 +274,16 @@ def _parts(text: str, offset: int, names: tuple[str, ...]) -> dict[str, tuple[in
     return found
 
 
-def _shifted_items(text: str, offset: int) -> Iterator[tuple[int, str]]:
-    try:
-        for start, item in _items(text):
-            yield offset + start, item
-    except KeyTextError as error:
-        raise KeyTextError(offset + error.offset, error.expected) from None
-
-
 def _layers(header: str, offset: int) -> Iterator[tuple[str, dict[str, tuple[int, str]]]]:
     """Yield the layers of a header that is pushed: name, and name of each attribute -> offset and text."""
-    for start, item in _shifted_items(header, offset):
+    for start, item in _items(header, offset):
         name, is_layer, inner = item.partition("(")
         if not is_layer:
             continue
         if not (_NAME.fullmatch(name) and inner.endswith(")")):
             raise KeyTextError(start, "a layer of the outer header, as ipv4(..)")
         attributes = dict[str, tuple[int, str]]()
-        for begin, attribute in _shifted_items(inner[:-1], start + len(name) + 1):
+        for begin, attribute in _items(inner[:-1], start + len(name) + 1):
             key, has_value, value = attribute.partition("=")
             if has_value and not key.startswith("("):
                 attributes[key] = begin + len(key) + 1, value

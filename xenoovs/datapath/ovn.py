@@ -5,7 +5,7 @@ Keys: ovn-controller(8), "CONFIGURATION" and "OPEN VSWITCH DATABASE USAGE".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from xenoovs.dataclass import dataclass
 from xenoovs.regex import ASCII, regex
@@ -80,29 +80,22 @@ def _chassis(external_ids: Mapping[str, str], name: str | None) -> OvnChassis:
     return OvnChassis(name, value("ovn-bridge") or DEFAULT_BRIDGE, encap, networks, value(_REMOTE) or None)
 
 
-@dataclass(frozen=True, slots=True)
-class BridgeMarks:
-    """Names on one bridge: interfaces that OVN has installed, and patch ports that it has made."""
-
-    bridge: str
-    installed: tuple[str, ...] = ()
-    localnet: tuple[str, ...] = ()
-
-
-def use_of(marks: BridgeMarks, chassis: tuple[OvnChassis, ...]) -> OvnUse | None:
-    """Return how OVN uses a bridge; None if it does not."""
-    name = marks.bridge
+def use_of(
+    name: str, chassis: tuple[OvnChassis, ...], installed: Sequence[str] = (), localnet: Sequence[str] = ()
+) -> OvnUse | None:
+    """Return how OVN uses a bridge; None if it does not. `installed`: its interfaces that OVN has installed;
+    `localnet`: patch ports that OVN has made there."""
     owner = next((each for each in chassis if each.bridge == name), None)
     if owner is not None:
         evidence = f"external_ids:ovn-remote is set, and {name} is its ovn-bridge"
         return OvnUse(is_owner=True, evidence=evidence, remote=owner.remote)
-    if marks.installed:
-        return OvnUse(is_owner=True, evidence=f"interface {marks.installed[0]} has external_ids:{INSTALLED}")
+    if installed:
+        return OvnUse(is_owner=True, evidence=f"interface {installed[0]} has external_ids:{INSTALLED}")
     networks = tuple(network for each in chassis for network in each.networks.get(name, ()))
     if networks:
         return OvnUse(is_owner=False, evidence=f"ovn-bridge-mappings maps {', '.join(networks)} to it")
-    if marks.localnet:
-        return OvnUse(is_owner=False, evidence=f"port {marks.localnet[0]} has external_ids:{LOCALNET}")
+    if localnet:
+        return OvnUse(is_owner=False, evidence=f"port {localnet[0]} has external_ids:{LOCALNET}")
     return None
 
 

@@ -113,21 +113,13 @@ def parse_dump(text: str | Iterable[str]) -> Iterator[Megaflow]:
 def scan_dump(text: str | Iterable[str]) -> Iterator[Megaflow | ParseError]:
     """Do as `parse_dump`, but yield the error of an unreadable line, as when flows changed, in its place."""
     lines = text.split("\n") if isinstance(text, str) else text
-    for number, line in enumerate(lines, start=1):
-        found = read_line(line, number=number)
-        if found is not None:
-            yield found
-
-
-def read_line(line: str, *, number: int) -> Megaflow | ParseError | None:
-    """Parse one line of a dump; return an error for an unreadable one, None for an empty line or a header."""
-    line = line.strip()
-    if not line or (line.startswith(_HEADER) and " actions:" not in line):
-        return None
-    try:
-        return parse_megaflow(line, number=number)
-    except ParseError as error:
-        return error
+    for number, raw in enumerate(lines, start=1):
+        line = raw.strip()
+        if line and (not line.startswith(_HEADER) or " actions:" in line):
+            try:
+                yield parse_megaflow(line, number=number)
+            except ParseError as error:
+                yield error
 
 
 def parse_megaflow(line: str, *, number: int | None = None) -> Megaflow:

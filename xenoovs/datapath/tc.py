@@ -7,13 +7,12 @@ has the action `police`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any
 
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.megaflow import MaskedValue, read_masked
-from xenoovs.datapath.outer import GRE, UDP, Encapsulation, GeneveOption, OuterHeader
 from xenoovs.errors import ParseError
 from xenoovs.regex import ASCII, IGNORECASE, regex
 
@@ -52,8 +51,6 @@ class TcFilter:
         has_hw_stats: whether tc printed something of hardware statistics, so that kernel and iproute2 know them.
         active_s: seconds from its installation to its last packet; None: tc does not print it in seconds.
         age_s: seconds since its installation; likewise.
-        outer: the outer header that it matches; None if none.
-        encapsulations: the tunnels by which its packets leave.
     """
 
     protocol: str
@@ -67,8 +64,6 @@ class TcFilter:
     has_hw_stats: bool = False
     active_s: int | None = None
     age_s: int | None = None
-    outer: OuterHeader | None = None
-    encapsulations: tuple[Encapsulation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,27 +158,11 @@ def parse_tc_json(text: str) -> tuple[TcFilter, ...]:
         raise ParseError(text=text, offset=offset, expected="JSON as `tc -j -s filter show` prints it") from None
     except RecursionError:
         raise ParseError(text=text, offset=0, expected="JSON of a moderate depth") from None
-    filters = list[TcFilter]()
     try:
-        for row in rows:
-            if _is_rule(row.get("options", {})):
-                filters.append(_filter(row, row["options"]))
-        return tuple(filters)
-    except TunnelValueError as error:
-        offset = _offset_of(text, rows.index(row), error.name)
-        raise ParseError(text=text, offset=offset, expected=f'in "{error.name}" {error.expected}') from None
+        return tuple(_filter(row, row["options"]) for row in rows if _is_rule(row.get("options", {})))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         expected = f"filters as `tc -j -s filter show` prints them ({type(error).__name__}: {error})"
         raise ParseError(text=text, offset=0, expected=expected) from None
-
-
-def _offset_of(text: str, number: int, name: str) -> int:
-    """Return where a key is in the row of a list, by the row's number."""
-    decoder, at = json.JSONDecoder(), text.index("[") + 1
-    for _ in range(number):
-        at += len(text[at:]) - len(text[at:].lstrip())
-        at = text.index(",", decoder.raw_decode(text, at)[1]) + 1
-    return max(0, text.find(f'"{name}"', at))
 
 
 def _is_rule(options: dict[str, Any]) -> bool:
@@ -212,8 +191,6 @@ def _filter(row: dict[str, Any], options: dict[str, Any]) -> TcFilter:
         # tc omits times of 0.
         active_s=int(counted.get("installed", 0)) - int(counted.get("last_used", 0)) if has_used else None,
         age_s=int(counted.get("installed", 0)) if has_used else None,
-        outer=outer_of(options.get("keys") or {}),
-        encapsulations=encapsulations_of(actions),
     )
 
 
@@ -277,114 +254,6 @@ def has_hw_counters(kernel: str, iproute2: str) -> bool:
     if running is None or tool is None or (int(running[1]), int(running[2])) < (4, 20):
         return False
     return int(tool[1]) >= _SNAPSHOT_4_20 if tool[1] else (int(tool[2]), int(tool[3])) >= (4, 20)
-
-
-# Tunnels: keys `enc_*` of flower, and the action `tunnel_key`. Forms: flower_print_opt() of tc/f_flower.c and
-# print_tunnel_key() of tc/m_tunnel_key.c, iproute2 4.19 to 7.1. A mask that is not full is a key of its own, such as
-# `enc_tos_mask`, or stands behind an address.
-
-
-_NUMBERS = {"enc_key_id": ("tun_id", 64), "enc_dst_port": ("tp_dst", 16), "enc_tos": ("tos", 8), "enc_ttl": ("ttl", 8)}
-_ADDRESSES = {"enc_src_ip": "src", "enc_dst_ip": "dst"}
-
-
-class TunnelValueError(ValueError):
-    """A key of a tunnel has a value that tc does not print. `name`: the key."""
-
-    def __init__(self, name: str, expected: str) -> None:
-        super().__init__(f"{name}: {expected}")
-        self.name, self.expected = name, expected
-
-
-def outer_of(keys: Mapping[str, Any]) -> OuterHeader | None:
-    """Return the outer header that a filter matches; None if it matches none. Raises TunnelValueError."""
-    fields = tuple(_outer_fields(keys))
-    options = tuple(_geneve_options(keys)) if "geneve_opt_key" in keys else None
-    return OuterHeader(fields, geneve=options) if fields or options is not None else None
-
-
-def _outer_fields(keys: Mapping[str, Any]) -> Iterator[tuple[str, MaskedValue]]:
-    for name, (part, width) in _NUMBERS.items():
-        if name in keys:
-            yield part, _masked(name, keys[name], keys.get(f"{name}_mask"), width)
-    for name, end in _ADDRESSES.items():
-        if name in keys:
-            is_ipv6 = ":" in str(keys[name])
-            yield f"ipv6_{end}" if is_ipv6 else end, _masked(name, keys[name], None, 128 if is_ipv6 else 32)
-
-
-def _masked(name: str, value: object, mask: object, width: int) -> MaskedValue:
-    if not isinstance(value, str | int) or isinstance(value, bool):
-        raise TunnelValueError(name, f"a number or an address, not {value!r}")
-    try:
-        # Masks have hexadecimal digits without 0x (print_color_hex() of lib/json_print.c).
-        return read_masked(str(value) if mask is None else f"{value}/0x{mask}", width)
-    except ValueError as error:
-        raise TunnelValueError(name, str(error)) from None
-
-
-def _geneve_options(keys: Mapping[str, Any]) -> Iterator[GeneveOption]:
-    values, masks = keys["geneve_opt_key"], keys.get("geneve_opt_mask") or []
-    if not isinstance(values, list) or not isinstance(masks, list) or (masks and len(masks) != len(values)):
-        raise TunnelValueError("geneve_opt_key", "a list of options, and as many masks")
-    full = [{"class": 0xFFFF, "type": 0xFF, "data": [0xFF] * len(_bytes_of(option))} for option in values]
-    for option, mask in zip(values, masks or full, strict=True):
-        data, data_mask = _bytes_of(option), _bytes_of(mask)
-        yield GeneveOption(
-            _under(_bits_of(option, "class", 16), _bits_of(mask, "class", 16)),
-            _under(_bits_of(option, "type", 8), _bits_of(mask, "type", 8)),
-            len(data),
-            _under(int.from_bytes(data, "big"), int.from_bytes(data_mask, "big")) if data else None,
-        )
-
-
-def _under(value: int, mask: int) -> MaskedValue:
-    return MaskedValue(value & mask, mask)
-
-
-def _bits_of(option: object, name: str, width: int) -> int:
-    value = option.get(name) if isinstance(option, Mapping) else None
-    if not isinstance(value, int) or value >> width:
-        raise TunnelValueError("geneve_opt_key", f"{name} as a number of {width} bits, not {value!r}")
-    return value
-
-
-def _bytes_of(option: object) -> bytes:
-    try:
-        return bytes(option["data"])  # type: ignore[index]
-    except (KeyError, TypeError, ValueError):
-        raise TunnelValueError("geneve_opt_key", f"data as a list of bytes in {option!r}") from None
-
-
-def encapsulations_of(actions: list[Mapping[str, Any]]) -> tuple[Encapsulation, ...]:
-    """Return the tunnels by which packets of a filter leave, in the order of its actions. Raises TunnelValueError."""
-    found = list[Encapsulation]()
-    key: Mapping[str, Any] | None = None
-    for action in actions:
-        if action.get("kind") == "tunnel_key":
-            key = action if action.get("mode") == "set" else None
-        elif action.get("kind") == "mirred" and key is not None and "dst_ip" in key:
-            found.append(_encapsulation(key, str(action.get("to_dev", ""))))
-    return tuple(found)
-
-
-def _encapsulation(key: Mapping[str, Any], device: str) -> Encapsulation:
-    is_ipv6 = ":" in str(key["dst_ip"])
-    width = 128 if is_ipv6 else 32
-    port = _exact(key, "dst_port", 16)
-    return Encapsulation(
-        device=device,
-        remote=_masked("dst_ip", key["dst_ip"], None, width).value,
-        local=_exact(key, "src_ip", width),
-        protocol=UDP if port else GRE,
-        dst_port=port or None,
-        key=_exact(key, "key_id", 64),
-        is_ipv6=is_ipv6,
-    )
-
-
-def _exact(key: Mapping[str, Any], name: str, width: int) -> int | None:
-    return _masked(name, key[name], None, width).value if name in key else None
 
 
 # Rules that are not of Open vSwitch.

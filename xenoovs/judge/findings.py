@@ -166,11 +166,6 @@ class BlockOffload(Counts):
         return next((count for found, count in self.anomalies if found is anomaly), 0)
 
     @property
-    def slow_path(self) -> int:
-        """Number of megaflows whose packets ovs-vswitchd handles."""
-        return self.count(Anomaly.SLOW_PATH)
-
-    @property
     def misdelivered(self) -> int:
         """Number of megaflows whose packets are dropped, or leave otherwise than by the block's flow."""
         return self.count(Anomaly.MISDELIVERED) + self.count(Anomaly.DROPPED)

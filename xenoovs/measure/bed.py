@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Protocol as Interface
 
 from xenoovs.dataclass import dataclass, field
-from xenoovs.datapath.ovn import BridgeMarks, chassis_of, use_of
+from xenoovs.datapath.ovn import chassis_of, use_of
 from xenoovs.errors import BridgeOfOvn, CommandFailed, MeasureError, did_you_mean, first_names
 from xenoovs.lab.place import Place, RemoteCommand
 from xenoovs.measure.frames import LoadProfile, load_profile
@@ -180,7 +180,7 @@ def require_not_of_ovn(bed: Bed) -> None:
     bridge = bed.balancer.uplinks.bridge
     rows = json.loads(bed.dpu.run(*_EXTERNAL_IDS, timeout_s=_TIMEOUT_S).stdout)["data"]
     # A map is `["map", [[key, value], ...]]` (RFC 7047, 5.1).
-    use = use_of(BridgeMarks(bridge), chassis_of(dict(rows[0][0][1]))) if rows else None
+    use = use_of(bridge, chassis_of(dict(rows[0][0][1]))) if rows else None
     if use is not None and use.is_owner:
         raise BridgeOfOvn(bridge=bridge, evidence=use.evidence)
 

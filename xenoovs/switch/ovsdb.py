@@ -18,7 +18,6 @@ from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.datapath.ovn import (
     INSTALLED,
     LOCALNET,
-    BridgeMarks,
     LogicalFlow,
     OvnChassis,
     chassis_of,
@@ -293,7 +292,7 @@ def bridges_of(tables: Tables) -> tuple[BridgeState, ...]:
             max_revalidator_ms=_number(config.get("max-revalidator", "")),
             exporters=tuple(name for name in _EXPORTERS if _items(row.get(name))),
             mirrors=tuple(sorted(_mirrors(tables, row), key=lambda mirror: mirror.name)),
-            ovn=use_of(_marks(tables, row), chassis),
+            ovn=use_of(row["name"], chassis, *_marks(tables, row)),
         )
         for row in tables["Bridge"].values()
     )
@@ -332,8 +331,8 @@ def _without_secrets(options: Mapping[str, str]) -> dict[str, str]:
     return {name: "(hidden)" if name in _SECRETS else value for name, value in options.items()}
 
 
-def _marks(tables: Tables, bridge: Mapping[str, Any]) -> BridgeMarks:
-    """Return the marks of OVN on a bridge."""
+def _marks(tables: Tables, bridge: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the marks of OVN on a bridge, as `use_of` takes them."""
     installed, localnet = list[str](), list[str]()
     for reference in _items(bridge["ports"]):
         port = tables["Port"].get(reference, {})
@@ -343,7 +342,7 @@ def _marks(tables: Tables, bridge: Mapping[str, Any]) -> BridgeMarks:
             row = tables["Interface"].get(interface, {})
             if INSTALLED in _map(row.get("external_ids")):
                 installed.append(row["name"])
-    return BridgeMarks(bridge["name"], tuple(sorted(installed)), tuple(sorted(localnet)))
+    return sorted(installed), sorted(localnet)
 
 
 def _mirrors(tables: Tables, bridge: Mapping[str, Any]) -> Iterator[Mirror]:

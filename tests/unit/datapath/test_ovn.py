@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.judged import assert_recorded
 from xenoovs.datapath.fact import Unknown
-from xenoovs.datapath.ovn import BridgeMarks, chassis_of, parse_logical_flows, use_of
+from xenoovs.datapath.ovn import chassis_of, parse_logical_flows, use_of
 from xenoovs.switch.ovsdb import read_logical_flows
 
 HV1 = {
@@ -28,15 +28,15 @@ CHASSIS = {
     "without a remote": {"system-id": "hv1", "ovn-bridge": "br-int", "ovn-remote-probe-interval": "5000"},
     "several controllers have keys with their names": SEVERAL,
 }
-MARKS: dict[str, tuple[BridgeMarks, dict[str, str]]] = {
-    "the bridge of OVN": (BridgeMarks("br-int"), HV1),
-    "the bridge that is set": (BridgeMarks("br-x"), {**HV1, "ovn-bridge": "br-x"}),
-    "another than that": (BridgeMarks("br-int"), {**HV1, "ovn-bridge": "br-x"}),
-    "no OVN": (BridgeMarks("br-int"), {}),
-    "an interface that OVN installed": (BridgeMarks("br-0", installed=("vm1",)), {}),
-    "a physical network": (BridgeMarks("br-ex"), HV1),
-    "a patch port to OVN": (BridgeMarks("br-ex", localnet=("patch-ln-to-br-int",)), {}),
-    "a bridge beside OVN": (BridgeMarks("ovsbr1"), HV1),
+MARKS: dict[str, tuple[tuple[str, tuple[str, ...], tuple[str, ...]], dict[str, str]]] = {
+    "the bridge of OVN": (("br-int", (), ()), HV1),
+    "the bridge that is set": (("br-x", (), ()), {**HV1, "ovn-bridge": "br-x"}),
+    "another than that": (("br-int", (), ()), {**HV1, "ovn-bridge": "br-x"}),
+    "no OVN": (("br-int", (), ()), {}),
+    "an interface that OVN installed": (("br-0", ("vm1",), ()), {}),
+    "a physical network": (("br-ex", (), ()), HV1),
+    "a patch port to OVN": (("br-ex", (), ("patch-ln-to-br-int",)), {}),
+    "a bridge beside OVN": (("ovsbr1", (), ()), HV1),
 }
 
 LFLOW_LIST = """\
@@ -52,7 +52,10 @@ Datapath: 451be7a8-e743-4b6e-a550-dc12bbf43521  Pipeline: egress
 
 def test_what_ovn_has_on_a_host(*, update_golden: bool) -> None:
     shown = {f"chassis: {title}": "\n".join(map(repr, chassis_of(ids))) or "none" for title, ids in CHASSIS.items()}
-    shown |= {f"bridge: {title}": repr(use_of(marks, chassis_of(ids))) for title, (marks, ids) in MARKS.items()}
+    shown |= {
+        f"bridge: {title}": repr(use_of(name, chassis_of(ids), *marks))
+        for title, ((name, *marks), ids) in MARKS.items()
+    }
     for cookie, flow in parse_logical_flows(LFLOW_LIST).items():
         shown[f"logical flow of cookie {cookie:#x}"] = repr(flow)
     assert_recorded("parsed/ovn.txt", shown, update=update_golden)

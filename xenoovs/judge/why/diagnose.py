@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from ipaddress import IPv4Address
 
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.ipsec import address_text
@@ -304,7 +303,7 @@ class MegaflowFilter:
 
 def _comes_from(megaflow: Megaflow, source: IPAddress) -> bool:
     """Return whether the megaflow may match packets from this address."""
-    matched = megaflow.ipv4_src if isinstance(source, IPv4Address) else megaflow.ipv6_src
+    matched = megaflow.source(source.version)
     return matched is not None and int(source) & matched.mask == matched.value
 
 

@@ -94,7 +94,7 @@ def _has_both_ways(bench: Bench) -> bool:
     bench.send_frames([answers("geneve").frame(VIP)], port="p1")
     bench.wait_until_revalidated()
     flows = parse_dump(bench.appctl("dpctl/dump-flows", "-m"))
-    return {"p0", TUNNELS["geneve"].device} <= {flow.in_port for flow in flows if flow.eth_type == 0x0800}
+    return {"p0", TUNNELS["geneve"].device} <= {flow.in_port for flow in flows if flow.source(4) is not None}
 
 
 # What IPsec needs of the kernel; without drbg, seqiv cannot begin.

@@ -135,8 +135,8 @@ MONITOR = "ovs-monitor-ipsec"
 
 def _ipsec(offload: str | None = None) -> IpsecState:
     device = None if offload is None else "p1"
-    out = SecurityAssociation(LOCAL, REMOTE, False, 1, device, "out" if device else None, offload, 7)
-    back = SecurityAssociation(REMOTE, LOCAL, False, 2, packets=7)
+    out = SecurityAssociation(LOCAL, REMOTE, False, device, "out" if device else None, offload, 7)
+    back = SecurityAssociation(REMOTE, LOCAL, False, packets=7)
     return IpsecState(parse_policies(POLICY), (out, back))
 
 
