@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Thread
 
+from aiohttp.web import RouteDef
+
 from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.agent.config_file import ConfigFile
-from xenoovs.agent.control.app import Mount
 from xenoovs.agent.control.client import Client
 from xenoovs.agent.control.files import bound_socket
 from xenoovs.agent.control.serve import ApiListener, serve, unix_listener
@@ -79,7 +80,7 @@ class Scene:
         confirm_s: float | None = None,
         also: Iterable[ApiListener] = (),
         probe: Probe = all_answer,
-        mounts: Callable[[Agent], tuple[Mount, ...]] = lambda _: (),
+        routes: Callable[[Agent], Sequence[RouteDef]] = lambda _: (),
         config: ConfigFile | None = None,
         resync_s: float = 0.3,
         now_s: Callable[[], float] = time.monotonic,
@@ -87,13 +88,13 @@ class Scene:
     ) -> Iterator[tuple[Agent, Client]]:
         """An agent that has made its first round, and a client of it.
 
-        also: further addresses. mounts: pages beside the API. config: replaces the config file.
+        also: further addresses. routes: pages beside the API. config: replaces the config file.
         """
         runtime = RuntimeFile(self.state)
         settings = Settings(resync_s, confirm_s, runtime, command_options=command_options, now_s=now_s)
         engine = Engine(self.switch)
         agent = Agent(config or ConfigFile(self.config), engine, probe=probe, settings=settings)
-        path, agent.mounts = self.directory / "agent.sock", mounts(agent)
+        path, agent.routes = self.directory / "agent.sock", routes(agent)
         with bound_socket(path) as sock:
             for opened in (unix_listener(sock), *also):
                 agent.add_task(partial(serve, agent, opened))

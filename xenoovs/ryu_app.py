@@ -48,7 +48,7 @@ from xenoovs.compile.plan import ChangeKind
 from xenoovs.controller.connection import BridgeConnection
 from xenoovs.controller.listen import Stream
 from xenoovs.controller.registry import Registry
-from xenoovs.controller.server import ControllerSwitch, serve_bridge
+from xenoovs.controller.server import ControllerSwitch
 from xenoovs.controller.session import OFFERED, Session
 from xenoovs.decision.decision import BackendName
 from xenoovs.engine.change import Change
@@ -481,7 +481,7 @@ class XenoovsApp(_Application):  # type: ignore[misc]
         expected = self._registry.expect(uplinks.bridge, uplinks.datapath_id)
         here = self._local if is_here(self._local, uplinks, is_named=bool(self._options.lab)) else None
         switch = ControllerSwitch(self._registry, here, only=expected)
-        return reach_by(serve_bridge(expected), switch, resolve)
+        return reach_by(expected, switch, resolve)
 
 
 def _options(*, default_api: str | None) -> Options:

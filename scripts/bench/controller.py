@@ -59,7 +59,7 @@ def _server(ovs: PrivateOvs) -> Server:
     ovs.vsctl("add-br", "ovsbr1", "--", "set", "bridge", "ovsbr1", "datapath-type=dummy", *ports, *types)
     logging.getLogger(LOGGER).addHandler(logging.NullHandler())
     server = Server(parse_address("127.0.0.1:0"))
-    place = server.expect("ovsbr1").expected
+    place = server.expect("ovsbr1")
     attach(find_endpoint(db=ovs.db, env={}), "ovsbr1", target=server.target)
     place.wait(timeout_s=_PATIENCE_S)
     return server
@@ -97,7 +97,7 @@ def _port_down(ovs: PrivateOvs, server: Server, directory: Path) -> Iterator[Row
     head, backends_of_it, _ = SMALL_CONFIG.partition("backends:\n")
     config.write_text(head + backends_of_it + "".join(backends))
     local = ManagementSwitch(find_endpoint(db=ovs.db, env={}))
-    place = server.expect("ovsbr1").expected
+    place = server.expect("ovsbr1")
     engine = _Timed(ControllerSwitch(server.registry, local), lambda: place.ports_down)
     loop = asyncio.new_event_loop()
     agent = Agent(ConfigFile(config), engine, probe=Prober().probe)

@@ -17,7 +17,7 @@ from aiohttp import web
 from tests.browser.chromium import CONTRASTS, Tab
 from tests.snapshots import NOW_S, blocks, remote, snapshot
 from tests.snapshots import web as web_service
-from xenoovs.agent.web.page import agent_json, mount_page
+from xenoovs.agent.web.page import agent_json, page_routes
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.display import duration, percent, quantity
 from xenoovs.show.snapshot import BackendState, Event, LazySnapshot, Override
@@ -41,7 +41,7 @@ class Served:
 @pytest.fixture
 def served(loop: asyncio.AbstractEventLoop) -> Iterator[Served]:
     app, made = web.Application(), Served()
-    mount_page("agent.js", lambda: partial(agent_json, made.lazy_snapshot()))(app)
+    app.add_routes(page_routes("agent.js", lambda: partial(agent_json, made.lazy_snapshot())))
     runner = web.AppRunner(app)
     loop.run_until_complete(runner.setup())
     loop.run_until_complete(web.TCPSite(runner, "127.0.0.1", 0).start())

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 import pytest
+from aiohttp.web import RouteDef
 
 from tests.agent_support import Scene
 from tests.command_line import SMALL_CONFIG
@@ -25,7 +26,6 @@ from tests.patience import eventually
 from tests.snapshots import NOW_S
 from tests.unit.judge.doctor.facts import DATABASE, HOST
 from tests.unix_http import answering
-from xenoovs.agent.control.app import Mount
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.offload import SamplePace
 from xenoovs.agent.probe.target import ProbeResult, Target, TcpTarget
@@ -100,11 +100,11 @@ def running_agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     scene = Scene(Path(), switch)
     scene.config.write_text(CONFIG)
 
-    def mounts(agent: Agent) -> tuple[Mount, ...]:
+    def routes(agent: Agent) -> list[RouteDef]:
         switch.program = lambda: agent.engine.program
         return telemetry(agent, pace=_PACE, with_blocks=True, is_always=True)
 
-    with scene.agent(probe=_all_but_one, mounts=mounts, resync_s=10_000, now_s=clock.now_s) as (agent, client):
+    with scene.agent(probe=_all_but_one, routes=routes, resync_s=10_000, now_s=clock.now_s) as (agent, client):
         reset = {"service": "web", "backend": "web1"}
         # The answer comes after a round that begins now, so the time of no earlier one is moved.
         client.ask("reset", reset)

@@ -53,7 +53,7 @@ def test_the_master_of_the_moment_answers_once_and_others_and_all_without_a_cont
     with running_server(Record(), is_redundant=True) as heir, running_server(Record(), is_redundant=True) as first:
         Way(first).switch(bridge.ovs).apply(bridge.name, _PASSED_ON)
         _follow_as_master(first, bridge)
-        place = heir.expect(bridge.name).expected
+        place = heir.expect(bridge.name)
         connect(bridge.ovs, bridge.name, heir)
         eventually(lambda: place.connection is not None and place.connection.is_standby, "the second stands by")
         heir.expect(bridge.name).proxy.follow(_BALANCER)
@@ -88,7 +88,7 @@ def test_a_solicitation_is_answered_in_its_own_vlan(bridge: DummyBridge) -> None
 
 
 def _follow_as_master(server: Server, bridge: DummyBridge) -> None:
-    place = server.expect(bridge.name).expected
+    place = server.expect(bridge.name)
     eventually(lambda: place.connection is not None and not place.connection.is_standby, "it is master")
     server.expect(bridge.name).proxy.follow(_BALANCER)
     eventually(lambda: _flows(bridge) == _WANTED, "the flows that bring solicitations")

@@ -39,13 +39,13 @@ _ROLE_REQUEST, _ROLE_REPLY = 24, 25
 
 
 def _connection(server: Server) -> BridgeConnection:
-    connection = server.expect("ovsbr1").expected.connection
+    connection = server.expect("ovsbr1").connection
     assert connection is not None
     return connection
 
 
 def _become_master(server: Server, what: str) -> ControllerSwitch:
-    expected = server.expect("ovsbr1").expected
+    expected = server.expect("ovsbr1")
     eventually(lambda: expected.is_master, what)
     return ControllerSwitch(server.registry)
 

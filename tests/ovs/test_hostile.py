@@ -299,7 +299,7 @@ def test_a_storm_of_port_changes_is_followed_and_not_all_told() -> None:
         scripted.send(b"".join([*changes, port_status(1, "p0", is_up=False)]))
         # The answer comes behind the storm, on the same connection.
         switch.apply("ovsbr1", ADD)
-        assert server.expect("ovsbr1").expected.ports_down == {"p0"}
+        assert server.expect("ovsbr1").ports_down == {"p0"}
     told = [facts for event, facts in record.events if event.startswith("port ")]
     assert PORT_EVENTS <= len(told) < storm / 10
     assert record.of("too many port changes to log each; all are processed") != []
@@ -309,7 +309,7 @@ def test_a_flood_at_one_bridge_takes_no_answer_from_another() -> None:
     """Each has a bucket of its own, and flows are changed meanwhile."""
     record = Record()
     with running_server(record) as server, ExitStack() as both:
-        places = [server.expect(name).expected for name in ("ovsbr1", "ovsbr2")]
+        places = [server.expect(name) for name in ("ovsbr1", "ovsbr2")]
         flooded, other = (
             both.enter_context(scripted_switch(server, datapath_id=number, name=place.bridge))
             for number, place in enumerate(places, 1)

@@ -51,12 +51,14 @@ def running_server(
     """A controller in this process for the time of a `with`."""
     logger = logging.getLogger(LOGGER)
     logger.setLevel(logging.INFO)
-    logger.addHandler(record)
+    # Not the handler of an earlier test of this process, whose standard error may be closed.
+    before = logger.handlers[:]
+    logger.handlers[:] = [*(each for each in before if isinstance(each, Record)), record]
     try:
         with Server(parse_address(at), certificates, timeouts, is_redundant=is_redundant) as server:
             yield server
     finally:
-        logger.removeHandler(record)
+        logger.handlers[:] = before
 
 
 def connect(ovs: PrivateOvs, bridge: str, *servers: Server) -> None:

@@ -35,7 +35,7 @@ from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.patience import eventually
 from tests.unix_http import ask
-from xenoovs.agent.control.xenoflow import mount_xenoflow
+from xenoovs.agent.control.xenoflow import xenoflow_routes
 from xenoovs.agent.state import RoundFacts
 from xenoovs.compile.pipeline import Stage, cookie_of
 from xenoovs.errors import AgentRefused, CommandTimeout
@@ -62,9 +62,7 @@ class World:
 
     def start(self) -> None:
         self._running.close()
-        running = self.scene.agent(
-            probe=self.servers.probe, confirm_s=self._confirm_s, mounts=lambda agent: (mount_xenoflow(agent),)
-        )
+        running = self.scene.agent(probe=self.servers.probe, confirm_s=self._confirm_s, routes=xenoflow_routes)
         self.agent, self.client = self._running.enter_context(running)
         self.rounds, self.bundles, self.made = 0, 0, 0
         self.agent.store.subscribe(RoundFacts, self.count)

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -72,7 +72,7 @@ from xenoovs.show.paths import RemoteView
 from xenoovs.show.snapshot import Event, LazySnapshot, PortView, Snapshot
 
 if TYPE_CHECKING:
-    from xenoovs.agent.control.app import Mount
+    from aiohttp.web import RouteDef
 
 _POLL_S = 0.2
 """Time between two checks of the config file and of the bridge's socket, one stat(2) each."""
@@ -179,7 +179,7 @@ class Agent:
         self._notifier = Notifier(self.store, probe, self.tasks, self.is_deciding)
         self.desired = DesiredState(config.balancer)
         self.mover: Mover | None = None
-        self.mounts: tuple[Mount, ...] = ()
+        self.routes: Sequence[RouteDef] = ()
         """What is served beside the API, such as metrics and the status page."""
         self.started_s = time.time()
         self._snapshots = SnapshotBuilder(self.store, engine, self.changes)

@@ -164,15 +164,12 @@ def _is_wrapped(before: _Count, packets: int, size: int) -> bool:
 
 
 def _by_backend(findings: OffloadFindings) -> dict[BackendName, Traffic]:
-    counts = defaultdict[BackendName, list[int]](lambda: [0, 0, 0, 0])
+    counts = defaultdict[BackendName, Traffic](Traffic)
     for block in findings.blocks:
-        count = counts[block.block.service, block.block.backend]
         if block.packets or block.bytes:
-            count[0] += block.hw_packets
-            count[1] += block.hw_bytes
-            count[2] += block.packets - block.hw_packets
-            count[3] += block.bytes - block.hw_bytes
-    return {name: Traffic(*count) for name, count in counts.items()}
+            packets, size = block.packets - block.hw_packets, block.bytes - block.hw_bytes
+            counts[block.block.service, block.block.backend] += Traffic(block.hw_packets, block.hw_bytes, packets, size)
+    return counts
 
 
 # When samples are taken.

@@ -17,25 +17,20 @@ from xenoovs.agent.control.limits import run_beside
 from xenoovs.agent.offload import OffloadSampler, RuleUse, SamplePace
 from xenoovs.agent.state import Probed, SamplesAsked
 from xenoovs.agent.tasks import call_each
-from xenoovs.agent.web.page import agent_json, mount_page
+from xenoovs.agent.web.page import agent_json, page_routes
 from xenoovs.regex import regex
 from xenoovs.show.column import Metric, Table
 from xenoovs.show.snapshot import HISTOGRAMS, TABLES, LazySnapshot
 
 if TYPE_CHECKING:
-    from xenoovs.agent.control.app import Mount
     from xenoovs.agent.daemon import Agent
-
-_SHOWS_SAMPLES = ("/", "/now", "/api", "/v1/status", "/v1/blocks")
-"""Paths whose clients show offload samples. Requests for them make samples more frequent."""
-
 
 _LEVEL = 1
 """Level of gzip. It makes a scrape of 16,000 backends 20 times smaller; higher levels cost more than they save."""
 
 
-def mount_metrics(moment: Callable[[], Callable[[], bytes]]) -> Mount:
-    """Return a function that adds `/metrics`. `moment`: called in the event loop; its result is called in a thread."""
+def metrics_routes(moment: Callable[[], Callable[[], bytes]]) -> list[web.RouteDef]:
+    """Return `/metrics`. `moment`: called in the event loop; its result is called in a thread."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         is_packed = "gzip" in request.headers.get("Accept-Encoding", "")
@@ -53,16 +48,13 @@ def mount_metrics(moment: Callable[[], Callable[[], bytes]]) -> Mount:
         # With many backends this takes long, and the event loop must send health checks.
         return web.Response(body=await run_beside(request.app, body), headers=headers)
 
-    def mount(app: web.Application) -> None:
-        app.router.add_get("/metrics", answer)
-
-    return mount
+    return [web.get("/metrics", answer)]
 
 
 def telemetry(
     agent: Agent, *, pace: SamplePace, with_blocks: bool = False, is_always: bool, rule_use: RuleUse | None = None
-) -> tuple[Mount, ...]:
-    """Add offload samples to an agent that does not run yet. Return functions that add the routes of metrics and page.
+) -> list[web.RouteDef]:
+    """Add offload samples to an agent that does not run yet. Return the routes of metrics and page.
     `with_blocks`: also make metrics of blocks. `is_always`: take samples although no client requests them."""
     engine, store, timings = agent.engine, agent.store, Timings(HISTOGRAMS)
     sampler = OffloadSampler(
@@ -85,19 +77,14 @@ def telemetry(
         tables = [table for table in TABLES if with_blocks or not table.is_optional]
         return exposition(tables, replace(at, snapshot=lambda: snapshot)) + timings.text()
 
-    async def prepared(request: web.Request, _: web.StreamResponse) -> None:
-        if request.path.endswith(_SHOWS_SAMPLES):
-            store.publish(SamplesAsked())
-
     store.subscribe(SamplesAsked, lambda _: sampler.request())
     store.subscribe(Probed, count_probe)
     engine.on_timed(lambda step, seconds: call_each((timings.count,), step, seconds))
     agent.add_task(lambda: sampler.run(store.dispatch))
-    return (
-        lambda app: app.on_response_prepare.append(prepared),
-        mount_metrics(lambda: partial(metrics, agent.lazy_snapshot())),
-        mount_page("agent.js", lambda: partial(agent_json, agent.lazy_snapshot())),
-    )
+    return [
+        *metrics_routes(lambda: partial(metrics, agent.lazy_snapshot())),
+        *page_routes("agent.js", lambda: partial(agent_json, agent.lazy_snapshot())),
+    ]
 
 
 # Tables as Prometheus reads them (text format 0.0.4, or OpenMetrics 1.0), and the histograms of an agent.

@@ -20,10 +20,9 @@ import click
 from xenoovs.agent.announce import Announcer
 from xenoovs.agent.bridge_watch import follow_ipsec, open_ipsec_events
 from xenoovs.agent.config_file import ConfigFile, parse_bound
-from xenoovs.agent.control.app import Mount
 from xenoovs.agent.control.files import AgentPaths, BridgeLocks, agent_paths, bound_socket, command_options
 from xenoovs.agent.control.serve import ApiListener, open_port, serve, serve_several, unix_listener
-from xenoovs.agent.control.xenoflow import mount_xenoflow
+from xenoovs.agent.control.xenoflow import xenoflow_routes
 from xenoovs.agent.daemon import Agent, AgentGroup, Settings, Starter, handle_signals
 from xenoovs.agent.neighbour import Neighbours
 from xenoovs.agent.offload import RuleUse, SamplePace
@@ -54,6 +53,8 @@ from xenoovs.terminal.options import listen_address
 from xenoovs.terminal.reach import connect, target_options
 
 if TYPE_CHECKING:
+    from aiohttp.web import RouteDef
+
     from xenoovs.cli.agent_fleet import JoinedFleet
     from xenoovs.controller.mastership import Mastership
 
@@ -271,7 +272,7 @@ async def run_agents(
                 return None
             config = await asyncio.to_thread(one.bridge.read)
         agent = await _agent(one, config, reach, switch, options, max_probes=probes)
-        agent.mounts = _mounts(agent, options, switch.endpoint)
+        agent.routes = _routes(agent, options, switch.endpoint)
         shown[one.bridge.uplinks.label] = agent
         for sock in (*one.sockets, *(ports if is_one else ())):
             agent.add_task(partial(serve, agent, sock))
@@ -357,14 +358,14 @@ def _switch_namespace(endpoint: Endpoint) -> str | None:
     return f"/proc/{process.pid}/ns/net" if process is not None and is_elsewhere else None
 
 
-def _mounts(agent: Agent, options: Options, endpoint: Endpoint) -> tuple[Mount, ...]:
+def _routes(agent: Agent, options: Options, endpoint: Endpoint) -> list[RouteDef]:
     """Return what is served besides the API: metrics, page, offload."""
     # The fleet compares the megaflows in hardware during roll-outs.
     is_read = options.fleet is not None or any(where is not None for _, where in options.served)
     pace = SamplePace(options.offload_interval_s)
     use = RuleUse.at(endpoint)
     shown = telemetry(agent, pace=pace, with_blocks=options.metrics_blocks, is_always=is_read, rule_use=use)
-    return shown if options.xenoflow_api is None else (*shown, mount_xenoflow(agent))
+    return shown if options.xenoflow_api is None else [*shown, *xenoflow_routes(agent)]
 
 
 def local_places(switch: ManagementSwitch, options: Options) -> AgentPaths | None:

@@ -10,10 +10,10 @@ from time import monotonic
 import click
 
 from xenoovs.cli.agent import Control, Options
-from xenoovs.controller.bridge import ConnectHint
+from xenoovs.controller.bridge import ConnectHint, ExpectedBridge
 from xenoovs.controller.listen import Address, UnixAddress, parse_address
 from xenoovs.controller.mastership import Mastership
-from xenoovs.controller.server import ControllerSwitch, ServedBridge, Server, port_states
+from xenoovs.controller.server import ControllerSwitch, Server, port_states
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.engine.engine import Engine
@@ -42,7 +42,7 @@ def serving(
     address = _address(control.listen, local)
     with Server(address, _certificates(control, address), is_redundant=control.redundant) as server:
         # First of all, for a bridge may connect at any moment and would be refused.
-        bridges = [server.expect(uplinks.bridge, uplinks.datapath_id).expected for uplinks in wanted]
+        bridges = [server.expect(uplinks.bridge, uplinks.datapath_id) for uplinks in wanted]
         for expected, here in zip(bridges, wanted.values(), strict=True):
             if here is not None:
                 # The hint for a missing bridge names its own Open vSwitch.
@@ -198,18 +198,17 @@ def reaching(wanted: tuple[Uplinks, ...], options: Options, control: Control | N
 
         def reach(uplinks: Uplinks, resolve: Resolve) -> Reached:
             _check_fail_mode(here[uplinks], uplinks)
-            served = server.expect(uplinks.bridge, uplinks.datapath_id)
-            switch = ControllerSwitch(server.registry, here[uplinks], timeout_s, served.expected)
-            return reach_by(served, switch, resolve)
+            expected = server.expect(uplinks.bridge, uplinks.datapath_id)
+            switch = ControllerSwitch(server.registry, here[uplinks], timeout_s, expected)
+            return reach_by(expected, switch, resolve)
 
         yield reach
 
 
-def reach_by(served: ServedBridge, switch: ControllerSwitch, resolve: Resolve) -> Reached:
+def reach_by(expected: ExpectedBridge, switch: ControllerSwitch, resolve: Resolve) -> Reached:
     """Return the engine of a bridge that connects to this controller."""
-    expected, proxy = served.expected, served.proxy
-    engine = Engine(switch, resolve=resolve, follow=proxy.follow, ports_down=lambda: expected.ports_down)
-    return Reached(engine, expected.on_change, lambda: port_states(expected.connection), served.mastership)
+    engine = Engine(switch, resolve=resolve, follow=expected.proxy.follow, ports_down=lambda: expected.ports_down)
+    return Reached(engine, expected.on_change, lambda: port_states(expected.connection), expected.mastership)
 
 
 def is_here(local: ManagementSwitch, uplinks: Uplinks, *, is_named: bool) -> bool:

@@ -10,6 +10,8 @@ from time import monotonic
 
 from xenoovs.controller.connection import BridgeConnection
 from xenoovs.controller.log import TokenBucket
+from xenoovs.controller.mastership import Mastership
+from xenoovs.controller.neighbour_discovery import NeighbourProxy
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import MalformedOpenFlow, SwitchError, SwitchUnreachable
 from xenoovs.model.balancer import label_of
@@ -47,23 +49,28 @@ PORT_EVENTS, PORT_EVENTS_PER_S = 40, 1.0
 
 class ExpectedBridge:
     """The bridge with this name and, unless that is None, this datapath id. `generation`: changes when the bridge has
-    lost its flows. `is_shared`: other controllers may be master. `receive_packet`: called with each packet-in, in the
-    reading thread of its connection."""
+    lost its flows. `proxy`, `mastership`: have threads until `close`; the latter is None without other controllers."""
 
     def __init__(
         self, bridge: str, datapath_id: int | None = None, *, hint: ConnectHint | None = None, is_shared: bool = False
     ) -> None:
-        self.bridge, self.datapath_id, self.hint, self.is_shared = bridge, datapath_id, hint or ConnectHint(), is_shared
+        self.bridge, self.datapath_id, self.hint = bridge, datapath_id, hint or ConnectHint()
         self.connection: BridgeConnection | None = None
         self.generation = 0
         self._problem: SwitchError | None = None
         self._lost: str | None = None
         self._changed = Condition()
         self._wake: Callable[[], None] = lambda: None
-        self.receive_packet: Callable[[BridgeConnection, bytes], None] = lambda _connection, _frame: None
         self.flows_changed = Throttle(self.wake)
         self._port_events = TokenBucket(rate=PORT_EVENTS_PER_S, size=PORT_EVENTS, now_s=monotonic())
         self._is_limited = False
+        self.proxy = NeighbourProxy(lambda: self.connection)
+        self.mastership = Mastership(self) if is_shared else None
+
+    def close(self) -> None:
+        self.proxy.close()
+        if self.mastership is not None:
+            self.mastership.close()
 
     @property
     def label(self) -> str:

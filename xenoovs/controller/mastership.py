@@ -15,8 +15,8 @@ from contextlib import suppress
 from secrets import randbits
 from struct import Struct, error
 from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING
 
-from xenoovs.controller.bridge import ExpectedBridge
 from xenoovs.controller.connection import BridgeConnection, dump
 from xenoovs.controller.log import surviving
 from xenoovs.controller.session import XID
@@ -39,6 +39,9 @@ from xenoovs.openflow.wire.flow import encode_flow_mod, note_action, note_of
 from xenoovs.openflow.wire.frame import NO_NUMBERS
 from xenoovs.openflow.wire.message import PacketOut, Role, decode_role, encode_packet_out, encode_role_request
 from xenoovs.switch.openflow import ask
+
+if TYPE_CHECKING:
+    from xenoovs.controller.bridge import ExpectedBridge
 
 _HEAD = Struct("!IHI")
 """Header of a note: version, bytes of the holder, bytes of the state; both follow, compressed."""

@@ -39,7 +39,7 @@ class Registry:
     another part decides about it. `listener`: called with a connection when it begins (True) and when it is lost."""
 
     def __init__(self, *, is_redundant: bool = False) -> None:
-        self._expected: tuple[ExpectedBridge, ...] = ()
+        self.expected: tuple[ExpectedBridge, ...] = ()
         self._is_redundant = is_redundant
         self.target: str | None = None
         self._lock = Lock()
@@ -51,18 +51,18 @@ class Registry:
     def expect(self, bridge: str, datapath_id: int | None = None) -> ExpectedBridge:
         """Admit a bridge when it connects. Returns the same value for the same bridge."""
         with self._lock:
-            known = (each for each in self._expected if (each.bridge, each.datapath_id) == (bridge, datapath_id))
+            known = (each for each in self.expected if (each.bridge, each.datapath_id) == (bridge, datapath_id))
             expected = next(known, None)
             if expected is None:
                 hint = ConnectHint(self.target, is_redundant=self._is_redundant)
                 expected = ExpectedBridge(bridge, datapath_id, hint=hint, is_shared=self._is_redundant)
-                self._expected = (*self._expected, expected)
+                self.expected = (*self.expected, expected)
         return expected
 
     @property
     def connections(self) -> tuple[BridgeConnection, ...]:
         """Return the connections in use, by the labels of their bridges."""
-        by_label = sorted(self._expected, key=lambda expected: expected.label)
+        by_label = sorted(self.expected, key=lambda expected: expected.label)
         return tuple(connection for expected in by_label for connection in expected.connections)
 
     def session_opened(self, session: Session) -> None:
@@ -71,7 +71,7 @@ class Registry:
         if self.claim(session, expected is not None):
             return
         if expected is None:
-            labels = ", ".join(sorted(each.label for each in self._expected))
+            labels = ", ".join(sorted(each.label for each in self.expected))
             self._refuse(session, reason=f"this controller is for {labels or 'no bridge yet'}")
             return
         if session.version != VERSION:
@@ -125,7 +125,7 @@ class Registry:
             connection.is_standby = True
             warn("another controller has become master", bridge=expected.label)
         elif kind == PACKET_IN:
-            expected.receive_packet(connection, frame)
+            expected.proxy.receive(connection, frame)
 
     def session_failed(self, session: Session, error: Exception) -> None:
         """Log an exception that only a fault of xenoovs raises."""
@@ -143,7 +143,7 @@ class Registry:
 
     def _match(self, session: Session) -> ExpectedBridge | None:
         """Return the expected bridge; one with a datapath id comes first."""
-        matching = [each for each in self._expected if each.matches(session.name, session.datapath_id)]
+        matching = [each for each in self.expected if each.matches(session.name, session.datapath_id)]
         return max(matching, key=lambda expected: expected.datapath_id is not None, default=None)
 
     def _lose(self, expected: ExpectedBridge, connection: BridgeConnection, reason: str) -> None:

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 from xenoovs.controller.bridge import ExpectedBridge
 from xenoovs.controller.connection import BridgeConnection, count, dump, send_bundle, wait_in_step
 from xenoovs.controller.listen import Address, Stream, SwitchListener
-from xenoovs.controller.mastership import Mastership
-from xenoovs.controller.neighbour_discovery import NeighbourProxy
 from xenoovs.controller.registry import Registry
 from xenoovs.controller.session import Session, Timeouts
 from xenoovs.dataclass import dataclass
@@ -37,26 +35,6 @@ _END_S = 2.0
 _TICK_S = 0.01
 
 
-@dataclass(frozen=True, slots=True)
-class ServedBridge:
-    """An expected bridge with its own threads, rate limits and lease."""
-
-    expected: ExpectedBridge
-    proxy: NeighbourProxy
-    mastership: Mastership | None
-
-    def close(self) -> None:
-        self.proxy.close()
-        if self.mastership is not None:
-            self.mastership.close()
-
-
-def serve_bridge(expected: ExpectedBridge) -> ServedBridge:
-    proxy = NeighbourProxy(lambda: expected.connection)
-    expected.receive_packet = proxy.receive
-    return ServedBridge(expected, proxy, Mastership(expected) if expected.is_shared else None)
-
-
 class Server:
     """Listens from its creation until `close`. Raises CannotListen, CertificateUnusable. `certificates`: None without
     TLS. `is_redundant`: other controllers share the bridges."""
@@ -71,7 +49,6 @@ class Server:
     ) -> None:
         self._timeouts = timeouts
         self._sessions: set[Session] = set()
-        self._bridges: dict[ExpectedBridge, ServedBridge] = {}
         self._is_closing = False
         self.registry = Registry(is_redundant=is_redundant)
         warn = self.registry.log_limit.warn
@@ -94,17 +71,14 @@ class Server:
         """Return whether bridges can connect only from this network namespace."""
         return not self.local_target.startswith("unix:")
 
-    def expect(self, bridge: str, datapath_id: int | None = None) -> ServedBridge:
-        """Admit a bridge when it connects, and serve it. Returns the same value for the same bridge."""
-        expected = self.registry.expect(bridge, datapath_id)
-        if expected not in self._bridges:
-            self._bridges[expected] = serve_bridge(expected)
-        return self._bridges[expected]
+    def expect(self, bridge: str, datapath_id: int | None = None) -> ExpectedBridge:
+        """Admit a bridge when it connects. Returns the same value for the same bridge."""
+        return self.registry.expect(bridge, datapath_id)
 
     def close(self) -> None:
         """Disconnect all bridges. Their flows stay."""
         # In parallel, for one that hangs is waited for, and the lease of another is to be released at once.
-        closing = [Thread(target=served.close, name="xenoovs-close") for served in self._bridges.values()]
+        closing = [Thread(target=each.close, name="xenoovs-close") for each in self.registry.expected]
         for thread in closing:
             thread.start()
         for thread in closing:

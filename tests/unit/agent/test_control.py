@@ -45,7 +45,7 @@ from xenoovs.agent.control.files import (
 from xenoovs.agent.control.handlers import ROUTES
 from xenoovs.agent.control.schemas import READY_PATH, openapi_document
 from xenoovs.agent.control.serve import ApiListener, open_port
-from xenoovs.agent.control.xenoflow import mount_xenoflow, xenoflow_document
+from xenoovs.agent.control.xenoflow import xenoflow_document, xenoflow_routes
 from xenoovs.agent.snapshot_builder import Moment, service_views
 from xenoovs.agent.state import Membership
 from xenoovs.errors import AgentRuns, ListenError, RequestRefused
@@ -618,7 +618,7 @@ def port(tmp_path: Path) -> ApiListener:
 
 
 def test_the_dashboard_gets_what_xenoflow_answers_and_changes_need_a_token(scene: Scene, port: ApiListener) -> None:
-    with scene.agent(also=(port,), mounts=lambda agent: (mount_xenoflow(agent),)):
+    with scene.agent(also=(port,), routes=xenoflow_routes):
         status, document = send_to(port, "GET", "/api")
         assert send_to(port, "GET", "/api", Host="evil.example")[0] == 403
         assert send_to(port, "POST", "/api", {"backends": [API2]}, Content_Type="application/json")[0] == 401

@@ -365,7 +365,7 @@ def announcing(scene: Scene, routes: FakeRoutes, text: str = ANNOUNCING) -> Iter
         agent.add_task(announcer.follow_bgp)
         return ()
 
-    with scene.agent(mounts=begin) as both:
+    with scene.agent(routes=begin) as both:
         yield both
 
 

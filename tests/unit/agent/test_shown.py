@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from aiohttp.web import RouteDef
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.core import Metric as Family
@@ -25,9 +26,8 @@ from tests.judged import assert_recorded
 from tests.promql import family_of, grouped_by, is_balanced, metrics_of
 from tests.snapshots import MOVED, NOW_S, blocks, lazy_snapshot, remote, snapshot, web
 from tests.unix_http import ask
-from xenoovs.agent.control.app import Mount
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.telemetry import Timings, exposition, mount_metrics, open_metrics
+from xenoovs.agent.telemetry import Timings, exposition, metrics_routes, open_metrics
 from xenoovs.agent.web.page import COLUMNS, MAX_SERVICES, agent_json, cells, page
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.errors import ParseError
@@ -320,10 +320,10 @@ def test_any_text_comes_through_the_exposition(text: str) -> None:
 
 
 def test_a_scrape_is_compressed_if_the_client_accepts_it(scene: Scene) -> None:
-    def mounts(agent: Agent) -> tuple[Mount, ...]:
-        return (mount_metrics(lambda: lambda: exposition(TABLES, agent.lazy_snapshot())),)
+    def routes(agent: Agent) -> list[RouteDef]:
+        return metrics_routes(lambda: lambda: exposition(TABLES, agent.lazy_snapshot()))
 
-    with scene.agent(mounts=mounts) as (_, client):
+    with scene.agent(routes=routes) as (_, client):
         plain = ask(client.path, "/metrics", headers={"Accept-Encoding": "identity"})
         assert (plain.status, plain.headers["Content-Encoding"], plain.body[:7]) == (200, None, b"# HELP ")
         packed = ask(client.path, "/metrics", headers={"Accept-Encoding": "gzip, deflate"})

@@ -25,6 +25,7 @@ from xenoovs.agent.control.schemas import (
     parse_query,
     parse_request,
 )
+from xenoovs.agent.state import SamplesAsked
 from xenoovs.agent.tasks import within
 from xenoovs.errors import RequestRefused, XenoovsError
 from xenoovs.log import warn
@@ -33,15 +34,14 @@ from xenoovs.show.codec import to_json
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent
 
-Mount = Callable[[web.Application], None]
-"""Adds routes to an application, such as metrics or the status page."""
-
 _Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _STREAM_IDLE_S = 15.0
+_SHOWS_SAMPLES = ("/", "/now", "/api", "/v1/status", "/v1/blocks")
+"""Paths whose clients show offload samples. Requests for them make samples more frequent."""
 
 
 def make_app(agent: Agent, auth: Auth, *, limit: ConnectionLimit | None = None) -> web.Application:
-    """Return the API of an agent, with its `mounts`. `limit`: of the server; None for a subapplication."""
+    """Return the API of an agent, with its other `routes`. `limit`: of the server; None for a subapplication."""
     app = bare_app(auth, limit=limit)
     for route in ROUTES:
         app.router.add_route(
@@ -49,8 +49,13 @@ def make_app(agent: Agent, auth: Auth, *, limit: ConnectionLimit | None = None) 
         )
     app.router.add_get("/v1/openapi.json", _openapi)
     app.router.add_get(READY_PATH, _ready(agent))
-    for mount in agent.mounts:
-        mount(app)
+    app.add_routes(agent.routes)
+
+    async def prepared(request: web.Request, _: web.StreamResponse) -> None:
+        if request.path.endswith(_SHOWS_SAMPLES):
+            agent.store.publish(SamplesAsked())
+
+    app.on_response_prepare.append(prepared)
     return app
 
 

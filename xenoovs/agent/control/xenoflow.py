@@ -25,7 +25,6 @@ from xenoovs.show.column import column, record
 from xenoovs.show.snapshot import BackendState, BackendView, Snapshot
 
 if TYPE_CHECKING:
-    from xenoovs.agent.control.app import Mount
     from xenoovs.agent.daemon import Agent
 
 PATH = "/api"
@@ -128,8 +127,8 @@ def requests_of(posted: Sequence[PostedBackend], snapshot: Snapshot) -> Iterator
                 yield OverrideRequest(OverrideAction.WEIGHT, backend.name, service.name, mine.weight)
 
 
-def mount_xenoflow(agent: Agent) -> Mount:
-    """Return a function that adds `/api`."""
+def xenoflow_routes(agent: Agent) -> list[web.RouteDef]:
+    """Return `/api`."""
 
     async def show(request: web.Request) -> web.StreamResponse:
         lazy_snapshot = agent.lazy_snapshot()
@@ -142,8 +141,4 @@ def mount_xenoflow(agent: Agent) -> Mount:
         done = await apply_overrides(agent, *requests_of(posted, snapshot))
         return web.json_response({"status": "Ok", "message": done.message, "is_applied": done.is_applied})
 
-    def mount(app: web.Application) -> None:
-        app.router.add_get(PATH, show)
-        app.router.add_post(PATH, change)
-
-    return mount
+    return [web.get(PATH, show), web.post(PATH, change)]

@@ -168,8 +168,8 @@ def _asset(name: str) -> str:
     return (files("xenoovs.agent.web") / name).read_text(encoding="utf-8")
 
 
-def mount_page(script: str, now: Callable[[], Callable[[], str]]) -> Callable[[web.Application], None]:
-    """Return a function that adds `/`, and `/now`: the JSON that the page fetches periodically. `now` returns a
+def page_routes(script: str, now: Callable[[], Callable[[], str]]) -> list[web.RouteDef]:
+    """Return `/`, and `/now`: the JSON that the page fetches periodically. `now` returns a
     function that makes it in a thread, because many services take long, and the event loop must send health checks."""
 
     async def document(_: web.Request) -> web.StreamResponse:
@@ -181,8 +181,4 @@ def mount_page(script: str, now: Callable[[], Callable[[], str]]) -> Callable[[w
         headers = page(script)[1]
         return web.Response(text=text, content_type="application/json", charset="utf-8", headers=headers)
 
-    def mount(app: web.Application) -> None:
-        app.router.add_get("/", document)
-        app.router.add_get("/now", data)
-
-    return mount
+    return [web.get("/", document), web.get("/now", data)]

@@ -14,8 +14,8 @@ from xenoovs.agent.control.app import bare_app
 from xenoovs.agent.control.limits import ConnectionLimit
 from xenoovs.agent.control.serve import ApiListener, serve_app
 from xenoovs.agent.tasks import kept_running
-from xenoovs.agent.telemetry import exposition, mount_metrics
-from xenoovs.agent.web.page import mount_page
+from xenoovs.agent.telemetry import exposition, metrics_routes
+from xenoovs.agent.web.page import page_routes
 from xenoovs.fleet.snapshot import (
     DPUS,
     FLEET_TABLES,
@@ -62,8 +62,8 @@ def fleet_page(snapshot: FleetSnapshot) -> dict[str, object]:
 def fleet_app(watch: FleetWatch, listener: ApiListener, limit: ConnectionLimit) -> web.Application:
     """Return the application with `/`, `/now` and `/metrics`."""
     app = bare_app(listener.auth, limit=limit)
-    mount_page("fleet.js", lambda: lambda: json.dumps(fleet_page(watch.snapshot())))(app)
-    mount_metrics(lambda: lambda: exposition(FLEET_TABLES, watch.snapshot()))(app)
+    app.add_routes(page_routes("fleet.js", lambda: lambda: json.dumps(fleet_page(watch.snapshot()))))
+    app.add_routes(metrics_routes(lambda: lambda: exposition(FLEET_TABLES, watch.snapshot())))
     return app
 
 
