@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.ovs.stores import StoreServer, leader_of, running_cluster, service, wait_generation
 from tests.patience import eventually
 from xenoovs.errors import StoreUnreachable
-from xenoovs.fleet.plan import next_change, parse_intent, with_intent, with_override
+from xenoovs.fleet.plan import next_change, with_intent, with_override
 from xenoovs.store.client import CommitOutcome, DpuStatusClient, StoreClient
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import create_databases, files_of, start_server, stop_server
@@ -338,7 +338,7 @@ def _marks(attempts: Mapping[int, Sequence[_Attempt]], generation: int) -> tuple
 
 def after_intent(view: FleetView, text: str) -> FleetView:
     """Return the services of a view after a new config."""
-    changed = with_intent(view, text, parse_intent(text, file="config")).changes.services
+    changed = with_intent(view, text).changes.services
     merged = {**view.services, **changed}
     return replace(view, services={name: each for name, each in merged.items() if each is not None})
 

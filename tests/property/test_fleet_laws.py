@@ -24,8 +24,9 @@ from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import DesiredState, ServiceDecision, Transition, follow, moved
 from xenoovs.errors import ConfigError, ExportMalformed, FleetRefused, XenoovsError
 from xenoovs.fleet.plan import (
+    IN_USE,
+    ROLLED_OUT,
     Availability,
-    FleetAvailability,
     FleetChange,
     Memo,
     ViewReader,
@@ -100,7 +101,7 @@ def test_a_backend_with_another_tag_moves_as_many_clients_as_on_a_bridge(
 
     after, installed = with_backends(balancer, tagged), compiled(balancer).flows
     text = text_of(after)
-    steps = with_intent(view, text, parse_intent(text, file="new")).steps
+    steps = with_intent(view, text).steps
     before, _ = read(observed(installed), after)
     changes = summarise(compiled(after, installed=installed), before, installed)
     assert {each.name: each.clients for each in steps if each.clients} == {
@@ -267,7 +268,8 @@ def test_a_change_with_a_cache_is_that_without_one(data: st.DataObject, drawn: t
             data.draw(edits(balancer).filter(lambda edited: edited.services)) if data.draw(st.booleans()) else balancer
         )
         view = data.draw(next_views(view, balancer))
-        served = data.draw(st.none() | st.builds(FleetAvailability, availabilities(balancer), availabilities(balancer)))
+        each = availabilities(balancer)
+        served = data.draw(st.none() | st.fixed_dictionaries({IN_USE: each, ROLLED_OUT: each}))
         change = outcome(next_change, view, served, memory)
         assert comparable(change) == comparable(outcome(next_change, view, served, Memo()))
         if isinstance(change, FleetChange) and data.draw(st.booleans()):

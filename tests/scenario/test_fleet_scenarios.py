@@ -27,12 +27,10 @@ from xenoovs.fleet.health import fleet_targets, targets_of
 from xenoovs.fleet.plan import (
     IN_USE,
     Availability,
-    FleetAvailability,
     Memo,
     ViewReader,
     configs_of,
     next_change,
-    parse_intent,
     require_groups,
     with_intent,
     with_override,
@@ -63,10 +61,10 @@ def after(view: FleetView, step: Mapping[str, Any], switch: Mapping[str, Any]) -
     match step:
         case {"down": names}:
             ejected = Availability({"web": frozenset(names)} if names else {})
-            return committed(view, next_change(view, FleetAvailability(ejected)).changes)
+            return committed(view, next_change(view, {IN_USE: ejected}).changes)
         case {"config": services} | {"roll_out": services}:
             text = text_of(services, switch)
-            change = with_intent(view, text, parse_intent(text, file="services.yaml"))
+            change = with_intent(view, text)
             moved = {f"{s.name} {','.join(sorted(s.groups))}".strip(): round(100 * s.clients) for s in change.steps}
             assert moved == step.get("moved", moved)
             return given(view, text, IntentState.ROLLING if "roll_out" in step else IntentState.STAGED)

@@ -18,7 +18,7 @@ from xenoovs.fleet.health import FleetHealth, changed_health
 from xenoovs.fleet.history import freeze_text, oldest_entries, with_entry
 from xenoovs.fleet.plan import (
     SWITCH_AFTER_S,
-    FleetAvailability,
+    Availability,
     FleetChange,
     Memo,
     is_awaited,
@@ -120,7 +120,7 @@ class FleetController:
         self._is_active: bool | None = None
         self._memo = Memo()
         self._health = FleetHealth(self._memo)
-        self._decided: tuple[FleetView, FleetAvailability | None, FleetChange] | None = None
+        self._decided: tuple[FleetView, Mapping[str, Availability] | None, FleetChange] | None = None
         self._watch = WaveWatch()
         self._shown = ""
         self._reported: FleetView | None = None
@@ -186,7 +186,9 @@ class FleetController:
             self._bind_operators(is_frozen)
             self._is_frozen = is_frozen
 
-    def _change_of(self, view: FleetView, health: Changes, availability: FleetAvailability | None) -> FleetChange:
+    def _change_of(
+        self, view: FleetView, health: Changes, availability: Mapping[str, Availability] | None
+    ) -> FleetChange:
         """Return what the store lacks. Raises XenoovsError."""
         last = self._decided
         if last is None or last[0] is not view or last[1] != availability:

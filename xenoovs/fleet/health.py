@@ -28,7 +28,7 @@ from xenoovs.decision.ejection import (
     with_away,
 )
 from xenoovs.errors import counted
-from xenoovs.fleet.plan import IN_USE, ROLLED_OUT, Availability, FleetAvailability, Memo, configs_of, stored_shares
+from xenoovs.fleet.plan import IN_USE, ROLLED_OUT, Availability, Memo, configs_of, stored_shares
 from xenoovs.model.balancer import Backend, Balancer, Health, Initial, ProbeKind, Service, probe_port
 from xenoovs.model.fleet import FleetServices
 from xenoovs.model.next_hop import Tunneled, mac_of
@@ -328,14 +328,13 @@ def next_watches(
     may_choose = may_choose and 2 * len(fit) >= len(members(view.dpus))
     reported_down = frozenset[str]().union(*(status.down for status in (statuses or {}).values()))
     kinds = {(facts.groups, facts.is_staged) for facts in targets.values()}
-    names = {kind: f"{','.join(sorted(kind[0]))} {kind[1]}" for kind in kinds}
-    racks = {name: (racks_of(_voters(view, kind[0], is_staged=kind[1])),) for kind, name in names.items()}
+    racks = {kind: (racks_of(_voters(view, kind[0], is_staged=kind[1])),) for kind in kinds}
     candidates = (memo or Memo()).each(Candidates, racks)
     found: dict[str, Watch | None] = dict.fromkeys(view.watches.keys() - targets.keys())
     for target, facts in targets.items():
         old, kind = view.watches.get(target), (facts.groups, facts.is_staged)
         if old is None:
-            witnesses = candidates[names[kind]].witnesses(target, fit)
+            witnesses = candidates[kind].witnesses(target, fit)
             found[target] = Watch(target, witnesses, facts.begins_down, now_ms, view.generation + 1)
             continue
         new = old
@@ -343,7 +342,7 @@ def next_watches(
             result = votes_on(view, old, statuses or {}, fit).result
             if result is not VoteResult.NO_QUORUM and (result is VoteResult.DOWN) is not old.is_down:
                 new = replace(new, is_down=not old.is_down, since_ms=now_ms)
-        if may_choose and (witnesses := candidates[names[kind]].witnesses(target, fit)) != old.witnesses:
+        if may_choose and (witnesses := candidates[kind].witnesses(target, fit)) != old.witnesses:
             new = replace(new, witnesses=witnesses, generation=view.generation + 1)
         if new is not old:
             found[target] = new
@@ -487,16 +486,16 @@ class FleetHealth:
         self._in_use = AvailabilityHistory()
         self._rolled_out: AvailabilityHistory | None = None
         self._seen: tuple[FleetView, object] | None = None
-        self._step: tuple[Changes, FleetAvailability | None] = Changes(), None
+        self._step: tuple[Changes, Mapping[str, Availability]] = Changes(), {}
         self._chosen_s: float | None = None
         self._chosen_of: object = None
 
     def step(
         self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float, now_ms: int
-    ) -> tuple[Changes, FleetAvailability | None]:
+    ) -> tuple[Changes, Mapping[str, Availability]]:
         """Return the effects of the newest votes: changed watches, DPUs that become fit or unfit, and silent DPUs, to
-        write; and which backends may have clients, None if not known. `now_s`: on a clock that never goes back;
-        `now_ms`: since 1970. Raises XenoovsError if a config of the view cannot be read."""
+        write; and which backends may have clients, by `IN_USE` and `ROLLED_OUT`. `now_s`: on a clock that never goes
+        back; `now_ms`: since 1970. Raises XenoovsError if a config of the view cannot be read."""
         silent = self._silence.silent(view, statuses, now_s=now_s)
         heard = replace(view, silent=silent)
         fit = frozenset[str]() if statuses is None else fit_dpus(heard, statuses)
@@ -533,19 +532,20 @@ class FleetHealth:
         in_use: _Config | None,
         rolled_out: _Config | None,
         now_s: float,
-    ) -> FleetAvailability:
+    ) -> Mapping[str, Availability]:
         rows = [watch for watch in {**view.watches, **changed}.values() if watch is not None]
         if in_use is None:
-            return FleetAvailability()
+            return {}
         balancer, down = in_use[0].balancer, down_backends(in_use[1], rows)
         known = stored_shares(view, self._memo) if self._in_use.starts.balancer is None else {}
         self._in_use = followed(self._in_use, balancer, down, known=known, now_s=now_s)
         available = self._in_use.availability(balancer, now_s=now_s)
         if rolled_out is None:
             self._rolled_out = None
-            return FleetAvailability(available)
+            return {IN_USE: available}
         balancer, down = rolled_out[0].balancer, down_backends(rolled_out[1], rows)
         history = followed(self._rolled_out or self._in_use, balancer, down, known={}, now_s=now_s)
         # A returning backend starts slowly in both. Canaries test one that is new in the roll-out.
         self._rolled_out = replace(history, starts=self._in_use.starts)
-        return FleetAvailability(available, replace(history.availability(balancer, now_s=now_s), ramps=available.ramps))
+        later = replace(history.availability(balancer, now_s=now_s), ramps=available.ramps)
+        return {IN_USE: available, ROLLED_OUT: later}

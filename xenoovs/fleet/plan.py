@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import lru_cache
 from hashlib import sha256
 from itertools import chain, islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.decision.advance import SETTLE_S
@@ -90,13 +90,6 @@ class Availability:
         )
         names = ((service.name, each.name) for each in service.backends)
         return Availability(ejected, {name: self.ramps[name] for name in names if name in self.ramps}, held)
-
-
-class FleetAvailability(NamedTuple):
-    """The availability by the config in use, and by that of a roll-out."""
-
-    in_use: Availability = Availability()
-    rolled_out: Availability = Availability()
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,17 +187,16 @@ def known_intent(view: FleetView, number: int) -> Intent:
 
 
 def next_change(
-    view: FleetView, availability: FleetAvailability | None = None, memo: Memo | None = None
+    view: FleetView, availability: Mapping[str, Availability] | None = None, memo: Memo | None = None
 ) -> FleetChange:
     """Return what the store lacks. An intent that cannot be decided is refused, and the one before it stays.
 
-    `availability`: None for callers without votes, by which the backends that have clients now stay available. `memo`:
-    that of earlier views. It begins the first wave of a roll-out, and updates its services for overrides; reports of
-    DPUs decide when the next wave begins (`rollout.next_step`). Raises XenoovsError if the intent in use cannot be
-    decided any more, such as after a change of overrides.
+    `availability`: by `IN_USE` and `ROLLED_OUT`; None for callers without votes, by which the backends that have
+    clients now stay available. `memo`: that of earlier views. It begins the first wave of a roll-out, and updates its
+    services for overrides; reports of DPUs decide when the next wave begins (`rollout.next_step`). Raises XenoovsError
+    if the intent in use cannot be decided any more, such as after a change of overrides.
     """
     intent, rolling, memo = newest_intent(view), rolling_intent(view), memo or Memo()
-    in_use, rolled_out = availability or (None, None)
     has_begun = bool(view.staged or view.removed)
     if (view.wave and not has_begun) or (rolling is None and (view.wave or has_begun)):
         # An operator, who writes no services, or another program has stopped the roll-out. If its wave stayed, all
@@ -216,7 +208,7 @@ def next_change(
     change = FleetChange(Changes())
     if intent is not None:
         try:
-            change = _towards(view, intent, _parsed(intent), memo, IN_USE, in_use)
+            change = _towards(view, intent, memo, IN_USE, availability)
             if intent.state is not IntentState.CURRENT:
                 _require_uncontested(change.contested)
         except XenoovsError as problem:
@@ -226,7 +218,7 @@ def next_change(
     if rolling is None:
         return change
     try:
-        return _with_staged(view, change, rolling, memo, rolled_out)
+        return _with_staged(view, change, rolling, memo, availability)
     except XenoovsError as problem:
         return FleetChange(refusal(view, rolling, str(problem)))
 
@@ -262,11 +254,12 @@ def completion(view: FleetView, intent: Intent) -> Changes:
     )
 
 
-def with_intent(view: FleetView, text: str, services: FleetServices, *, memo: Memo | None = None) -> FleetChange:
-    """Return what a new intent would change, for a plan. Raises FleetRefused, XenoovsError if it cannot be decided."""
+def with_intent(view: FleetView, text: str, *, memo: Memo | None = None) -> FleetChange:
+    """Return what a new intent would change, for a plan. `text`: what `parse_intent` takes. Raises FleetRefused,
+    XenoovsError if it cannot be decided."""
     number = max(view.intents, default=0) + 1
     intent = Intent(number, text, "", "", "", 0, IntentState.STAGED)
-    change = _towards(view, intent, services, memo or Memo(), IN_USE)
+    change = _towards(view, intent, memo or Memo(), IN_USE)
     _require_uncontested(change.contested)
     return change
 
@@ -299,8 +292,8 @@ def with_override(
     else:
         made = FleetOverride(*name, weight, weights[backend], author, now_ms)
         overrides[name] = made
-    after = _towards(replace(view, overrides=overrides), intent, services, memo, IN_USE)
-    if after.contested and after.contested != _towards(view, intent, services, memo, IN_USE).contested:
+    after = _towards(replace(view, overrides=overrides), intent, memo, IN_USE)
+    if after.contested and after.contested != _towards(view, intent, memo, IN_USE).contested:
         _require_uncontested(after.contested)
     return made
 
@@ -315,13 +308,13 @@ def _parsed(intent: Intent) -> FleetServices:
 
 
 def _with_staged(
-    view: FleetView, change: FleetChange, rolling: Intent, memo: Memo, availability: Availability | None
+    view: FleetView, change: FleetChange, rolling: Intent, memo: Memo, availability: Mapping[str, Availability] | None
 ) -> FleetChange:
     """Return the change of the services in use together with that of the staged ones, in one transaction."""
     changes = change.changes
     services = _merged_rows(view.services, changes.services)
     rolled_out = replace(view, services=services).rolled_out
-    towards = _towards(rolled_out, rolling, _parsed(rolling), memo, ROLLED_OUT, availability)
+    towards = _towards(rolled_out, rolling, memo, ROLLED_OUT, availability)
     wanted = _merged_rows(rolled_out.services, towards.changes.services)
     staged = {name: each for name, each in wanted.items() if not _is_same(services.get(name), each)}
     removed = frozenset(services.keys() - wanted.keys())
@@ -335,7 +328,7 @@ def _with_staged(
     wave = None if view.wave else next_wave(replace(view, services=services, staged=staged, removed=removed))
     if not view.wave and wave is None:
         # Without DPUs there is no wave to wait for.
-        return _towards(view, rolling, _parsed(rolling), memo, ROLLED_OUT, availability)
+        return _towards(view, rolling, memo, ROLLED_OUT, availability)
     changes = replace(
         changes, staged=differs, removed=None if removed == view.removed else removed, wave=wave, ack=ACK_THIS
     )
@@ -426,15 +419,10 @@ def _sites_of_one(
 
 
 def _towards(
-    view: FleetView,
-    intent: Intent,
-    given: FleetServices,
-    memo: Memo,
-    name: str,
-    availability: Availability | None = None,
+    view: FleetView, intent: Intent, memo: Memo, name: str, availability: Mapping[str, Availability] | None = None
 ) -> FleetChange:
     """Return the change from a view to an intent with the overrides that fit it. `name`: `IN_USE` or `ROLLED_OUT`."""
-    results = memo.part(name)
+    given, results = _parsed(intent), memo.part(name)
     made, ended = _sites(view, given, memo, name)
     stored, unusable = stored_services(view.services.values(), memo, results)
     before = _predecessors(view, made, stored)
@@ -443,7 +431,7 @@ def _towards(
         {
             each: (
                 *(site.service, stored[before[each][0]] if before[each] else None, given.balancer.uplinks.failover),
-                None if availability is None else availability.of(site.service),
+                None if availability is None else availability.get(name, Availability()).of(site.service),
             )
             for each, site in made.items()
         },
@@ -762,6 +750,7 @@ def _ended(intent: Intent) -> Intent:
 _DIGEST_DIGITS = 16
 
 T = TypeVar("T")
+Name = TypeVar("Name")
 
 
 class Memo:
@@ -769,17 +758,17 @@ class Memo:
 
     def __init__(self) -> None:
         self.read: dict[str, Service] = {}
-        self._last: dict[Callable[..., Any], dict[str, tuple[tuple[object, ...], Any]]] = {}
+        self._last: dict[Callable[..., Any], dict[Any, tuple[tuple[object, ...], Any]]] = {}
         self._parts: dict[str, Memo] = {}
 
     def part(self, name: str) -> Memo:
         """Return a separate memo for results under the same names, such as those of another config."""
         return self._parts.setdefault(name, Memo())
 
-    def each(self, function: Callable[..., T], arguments: Mapping[str, tuple[object, ...]]) -> dict[str, T]:
+    def each(self, function: Callable[..., T], arguments: Mapping[Name, tuple[object, ...]]) -> dict[Name, T]:
         """Return the results by name, and drop other names of the function. `function`: not a lambda or a method."""
         last = self._last.get(function, {})
-        found = dict[str, tuple[tuple[object, ...], T]]()
+        found = dict[Name, tuple[tuple[object, ...], T]]()
         for name, given in arguments.items():
             before = last.get(name)
             # The newest arguments are stored: the next ones are mostly identical, which is quick to compare.

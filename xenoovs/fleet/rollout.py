@@ -24,7 +24,7 @@ from xenoovs.fleet.plan import (
     stored_services,
 )
 from xenoovs.model.values import site_name
-from xenoovs.store.view import ACK_THIS, Changes, Dpu, DpuStatus, FleetOverride, FleetView, lacks
+from xenoovs.store.view import ACK_THIS, Changes, Dpu, DpuStatus, FleetOverride, FleetView, Intent, lacks
 
 # The share of a DPU's megaflows that its NIC forwards, and whether a roll-out has lowered it.
 
@@ -191,7 +191,7 @@ def next_step(
     enough_s = min(intent.soak_s, LASTS_S)
     lasting = [text for name, text in problems.items() if min(watched_s, ages_s.get(name, 0.0)) >= enough_s]
     if lasting:
-        return _refused(view, lasting[0] + _others(lasting, "other problem"))
+        return _refused(view, intent, lasting[0] + _others(lasting, "other problem"))
     if watched_s < intent.soak_s or intent.is_paused:
         return WaveStep(problems=problems)
     members = len(_members(view, statuses))
@@ -204,9 +204,9 @@ def next_step(
             return WaveStep(problems=problems)
         if problems or len(texts) > members * _MAX_SILENT:
             late = [*(problems or texts).values()]
-            return _refused(view, f"{late[0]} after {PATIENCE_S} s" + _others(late, "other DPU"))
+            return _refused(view, intent, f"{late[0]} after {PATIENCE_S} s" + _others(late, "other DPU"))
     if not members and any(not dpu.is_out for dpu in view.concerned.values()):
-        return _refused(view, "none of its DPUs is in service any more, so nothing shows what the config does")
+        return _refused(view, intent, "none of its DPUs is in service any more, so nothing shows what the config does")
     wave = next_wave(view)
     changes = completion(view, intent) if wave is None else Changes(wave=wave, ack=ACK_THIS)
     return WaveStep(changes, silent=tuple(texts))
@@ -336,9 +336,7 @@ def _moved_to(wave: int, dpus: Mapping[str, Dpu], wanted: int) -> dict[str, Dpu]
     return moved
 
 
-def _refused(view: FleetView, reason: str) -> WaveStep:
-    intent = rolling_intent(view)
-    assert intent is not None  # noqa: S101  # as `next_step` has looked
+def _refused(view: FleetView, intent: Intent, reason: str) -> WaveStep:
     return WaveStep(refusal(view, intent, f"wave {view.wave}: {reason}"), reason)
 
 

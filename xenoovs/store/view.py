@@ -158,8 +158,8 @@ class Intent:
 
     def ended(self, state: IntentState, comment: str | None = None) -> Intent:
         """Return the intent in another state, without the data of its roll-out. `comment`: None to keep it."""
-        kept = {name: getattr(self, name) for name in ("number", "text", "digest", "author", "created_ms", "soak_s")}
-        return Intent(**kept, state=state, comment=self.comment if comment is None else comment)
+        ended = replace(self, state=state, comment=self.comment if comment is None else comment, is_paused=False)
+        return replace(ended, hw_before={}, down_before=frozenset(), unfit_before=frozenset())
 
 
 @dataclass(frozen=True, slots=True)

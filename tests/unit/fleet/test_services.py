@@ -12,7 +12,7 @@ from tests import fleet_support
 from tests.fleet_support import EMPTY
 from xenoovs.agent.health import Checks, FleetWatches, fleet_checks
 from xenoovs.errors import ConfigError
-from xenoovs.fleet.plan import Memo, ViewReader, _parse, next_change, parse_intent, with_intent
+from xenoovs.fleet.plan import Memo, ViewReader, _parse, next_change, with_intent
 from xenoovs.model.fleet import NEUTRAL, join, parse_fleet
 from xenoovs.model.load import compose_json
 from xenoovs.model.values import MAX_SERVICES
@@ -136,7 +136,7 @@ def test_each_side_parses_a_changed_service_once(parsed: list[str]) -> None:
     agent.read(before.services.values(), NEUTRAL, file="local")
     text = _TEXT.replace("address: 192.0.2.12, weight: 1", "address: 192.0.2.12, weight: 2")
     parsed.clear()
-    assert with_intent(before, text, parse_intent(text, file="given")).changes.services.keys() == {"two"}
+    assert with_intent(before, text).changes.services.keys() == {"two"}
     # A command has no memory of what the store has, so it reads how the service was before.
     assert parsed == ["config", "two"]
     _parse.cache_clear()

@@ -96,7 +96,7 @@ def plan_command(*, file: Path, output: OutputFormat, store: FleetStore) -> int:
     """
     text, services = _read(file)
     view = store.view()
-    change = with_intent(view, text, services, memo=store.memo)
+    change = with_intent(view, text, memo=store.memo)
     output.show(lambda: _document(view, change, services), lambda: _show(view, change, services))
     return EXIT_DIFFERS if change.steps else EXIT_OK
 
@@ -271,7 +271,7 @@ def _give(
     _require_no_roll_out(view)
     if roll_out is not None and not view.intent:
         raise FleetRefused("the fleet has no config yet, so there is none to go back to: give the first one with --now")
-    change = with_intent(view, text, services, memo=store.memo)
+    change = with_intent(view, text, memo=store.memo)
     _show(view, change, services)
     digest = sha256(text.encode()).hexdigest()
     current = view.intents.get(view.intent)
@@ -288,7 +288,7 @@ def _give(
     def compute(view: FleetView) -> Changes:
         nonlocal number
         _require_no_roll_out(view)
-        changes, now_ms = with_intent(view, text, services, memo=store.memo), int(time.time() * 1000)
+        changes, now_ms = with_intent(view, text, memo=store.memo), int(time.time() * 1000)
         if changes.steps != change.steps:
             raise FleetRefused("the fleet was changed meanwhile, so the plan is another one; nothing was written")
         number = max(view.intents, default=0) + 1
