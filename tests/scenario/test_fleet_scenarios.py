@@ -31,6 +31,7 @@ from xenoovs.fleet.plan import (
     ViewReader,
     configs_of,
     next_change,
+    parse_intent,
     require_groups,
     with_intent,
     with_override,
@@ -64,6 +65,7 @@ def after(view: FleetView, step: Mapping[str, Any], switch: Mapping[str, Any]) -
             return committed(view, next_change(view, {IN_USE: ejected}).changes)
         case {"config": services} | {"roll_out": services}:
             text = text_of(services, switch)
+            parse_intent(text, file="services.yaml")
             change = with_intent(view, text)
             moved = {f"{s.name} {','.join(sorted(s.groups))}".strip(): round(100 * s.clients) for s in change.steps}
             assert moved == step.get("moved", moved)

@@ -709,7 +709,12 @@ def restoring(view: FleetView, exported: FleetView, statuses: Mapping[str, DpuSt
             "the store has a config already, which a restore would replace; restore into new databases of `xenoovs "
             "fleet init`, or give an earlier config with `xenoovs fleet rollback`"
         )
-    intents = {number: _ended(each) for number, each in exported.intents.items()}
+    # A restore ends a roll-out.
+    reason = "refused: its roll-out was running when the fleet was exported"
+    intents = {
+        number: each.ended(IntentState.REFUSED, reason) if each.state is IntentState.ROLLING else each
+        for number, each in exported.intents.items()
+    }
     if problems := stored_services(exported.services.values(), memo := Memo(), memo)[1]:
         raise FleetRefused(f"the services of the export cannot be used: {problems[0]}")
     try:
@@ -735,13 +740,6 @@ def _continued(exported: Mapping[int, Action], own: Mapping[int, Action]) -> dic
     """Return the history of an export, followed by that of the store with new numbers."""
     later = enumerate((each for _, each in sorted(own.items())), start=max(exported, default=0) + 1)
     return {**dict.fromkeys(own), **exported, **{number: replace(each, number=number) for number, each in later}}
-
-
-def _ended(intent: Intent) -> Intent:
-    """Return an intent as it is after a restore, which ends a roll-out."""
-    if intent.state is not IntentState.ROLLING:
-        return intent
-    return intent.ended(IntentState.REFUSED, "refused: its roll-out was running when the fleet was exported")
 
 
 # The services of the store as a config and its decision, and back.

@@ -349,7 +349,6 @@ def _others(found: Sequence[str], noun: str) -> str:
 
 SETTLE_S = 15.0
 """How long a controller may take to write a due change: an election, and the decision about thousands of services."""
-_UNDECIDED = "no controller has decided about the newest change"
 
 
 class FleetProgress:
@@ -372,7 +371,8 @@ class FleetProgress:
         if view is not self._view:
             self._view, self._seen_s, self.change = view, now_s, next_change(view, memo=self.memo)
         if not self.change.is_empty:
-            return _UNDECIDED if now_s - self._seen_s > self._patience_s else ""
+            is_late = now_s - self._seen_s > self._patience_s
+            return "no controller has decided about the newest change" if is_late else ""
         if self._watch.step(view, statuses, now_s=now_s).changes is None:
             self._due_s = None
             return ""

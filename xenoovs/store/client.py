@@ -90,9 +90,7 @@ class _Threaded(ABC):
         self.connection = StoreConnection(is_connected=False, remote="", since_s=time.time(), reason=NO_ANSWER)
         self._is_ending = self._is_closed = False
         self._thread: threading.Thread | None = None
-        self._awake, self._wake_end = os.pipe()
-        os.set_blocking(self._awake, False)
-        os.set_blocking(self._wake_end, False)
+        self._awake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def __enter__(self: _Client) -> _Client:
         """Start the thread, and return before it has connected."""
@@ -111,13 +109,12 @@ class _Threaded(ABC):
         with self._changed:
             self._is_closed = True
             os.close(self._awake)
-            os.close(self._wake_end)
 
     def _wake(self) -> None:
         """Wake the thread. Does nothing after the `with`."""
-        with self._changed, suppress(BlockingIOError):
+        with self._changed:
             if not self._is_closed:
-                os.write(self._wake_end, b".")
+                os.eventfd_write(self._awake, 1)
 
     def _run(self) -> None:
         while not self._is_ending:
@@ -144,7 +141,7 @@ class _Threaded(ABC):
             poller.timer_wait(int(wait_s * 1000) + 1)
         poller.block()
         with suppress(BlockingIOError):
-            os.read(self._awake, 1 << 16)
+            os.eventfd_read(self._awake)
 
     def _set_connection(
         self, *, is_connected: bool, remote: str = "", reason: str = "", is_leader: bool = False, problem: str = ""
@@ -192,15 +189,11 @@ class _Reading(_Threaded):
         self._source, self._tables = source, {table.name: table for table in tables}
         self._problem: StoreError | None = None
         self._has_view = False
-        self._reset()
 
-    def _reset(self) -> None:
+    def _open(self) -> Replica:
         self._values = {name: dict[Any, Any]() for name in self._tables}
         self._read = dict[tuple[str, UUID], tuple[Any, Any]]()
         self._session_number: tuple[int, int] | None = None
-
-    def _open(self) -> Replica:
-        self._reset()
         database, columns = self._source
         return Replica(self._remotes, database, columns)
 

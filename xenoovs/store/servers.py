@@ -265,25 +265,22 @@ def server_command(
         _make_local(files, bound)
         remotes.append(f"--remote={_LOCAL_REMOTES}")
         databases.append(str(files.local))
+    own = list[str]()
+    if tls is not None:
+        tls = tls.absolute
+        own = [f"--private-key={tls.key}", f"--certificate={tls.certificate}", f"--ca-cert={tls.authority}"]
+        own.append("--ssl-protocols=TLSv1.2")
     return [
         "ovsdb-server",
         *databases,
         *remotes,
-        *_tls_options(tls),
+        *own,
         f"--unixctl={files.control}",
         f"--pidfile={files.pid}",
         f"--log-file={files.log}",
         "-vconsole:off",
         "--no-chdir",
     ]
-
-
-def _tls_options(tls: Certificates | None) -> list[str]:
-    if tls is None:
-        return []
-    tls = tls.absolute
-    files = [f"--private-key={tls.key}", f"--certificate={tls.certificate}", f"--ca-cert={tls.authority}"]
-    return [*files, "--ssl-protocols=TLSv1.2"]
 
 
 def _make_local(files: ServerFiles, listen: Sequence[StorePort]) -> None:
@@ -698,7 +695,9 @@ def _facts(files: ServerFiles, *, reads_file: bool) -> ServerFacts:
         state = server_state(files.remote, files.serves)
         role, is_connected = ServerRole.ALONE, state.is_connected
         if state.model == "clustered":
-            cluster = _cluster_status(files)
+            asked = ["ovs-appctl", "-T", "5", "-t", str(files.control), "cluster/status", files.serves.value]
+            output = try_run(asked)
+            cluster = parse_cluster_status(output.stdout) if output.exit_code == 0 else None
             role = ServerRole.DOWN if cluster is None else cluster.role
     gap = _gap(files) if reads_file and cluster is not None else ""
     left_s = _certificate_left_s(files) if reads_file and role is not ServerRole.DOWN else None
@@ -710,9 +709,8 @@ def _certificate_left_s(files: ServerFiles) -> float | None:
     with suppress(OSError):
         words = Path(f"/proc/{_pid(files)}/cmdline").read_bytes().decode(errors="replace").split("\0")
         for word in words:
-            if word.startswith("--certificate=") and (
-                ends_s := certificate_end_s(Path(word.removeprefix("--certificate=")))
-            ):
+            option, _, file = word.partition("=")
+            if option == "--certificate" and (ends_s := certificate_end_s(Path(file))):
                 return ends_s - time.time()
     return None
 
@@ -733,8 +731,3 @@ def _gap(files: ServerFiles) -> str:
         if output == before:
             break
     return output
-
-
-def _cluster_status(files: ServerFiles) -> ClusterStatus | None:
-    output = try_run(["ovs-appctl", "-T", "5", "-t", str(files.control), "cluster/status", files.serves.value])
-    return parse_cluster_status(output.stdout) if output.exit_code == 0 else None
