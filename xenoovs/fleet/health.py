@@ -32,7 +32,7 @@ from xenoovs.fleet.plan import IN_USE, ROLLED_OUT, Availability, Memo, configs_o
 from xenoovs.model.balancer import Backend, Balancer, Health, Initial, ProbeKind, Service, probe_port
 from xenoovs.model.fleet import FleetServices
 from xenoovs.model.next_hop import Tunneled, mac_of
-from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, SyncState, Watch, sync_state
+from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, SyncState, Watch, rows_after, sync_state
 
 WITNESSES = 5
 """Witnesses of a target, if there are so many DPUs: three decide, and two may be wrong or silent."""
@@ -533,7 +533,7 @@ class FleetHealth:
         rolled_out: _Config | None,
         now_s: float,
     ) -> Mapping[str, Availability]:
-        rows = [watch for watch in {**view.watches, **changed}.values() if watch is not None]
+        rows = rows_after(view.watches, changed).values()
         if in_use is None:
             return {}
         balancer, down = in_use[0].balancer, down_backends(in_use[1], rows)

@@ -67,6 +67,7 @@ from xenoovs.store.view import (
     Intent,
     IntentState,
     StoredService,
+    rows_after,
 )
 
 MAX_INTENTS = 20
@@ -158,6 +159,13 @@ def newest_intent(view: FleetView) -> Intent | None:
     """Return the intent for all DPUs: the newest that is not in waves and not refused."""
     apart = (IntentState.REFUSED, IntentState.ROLLING)
     return view.intents.get(max((number for number, one in view.intents.items() if one.state not in apart), default=0))
+
+
+def config_in_use(view: FleetView) -> tuple[Intent, FleetServices]:
+    """Return the intent for all DPUs, and its config. Raises FleetRefused if there is none yet."""
+    if (intent := newest_intent(view)) is None:
+        raise FleetRefused("the fleet has no config yet; write one with `xenoovs fleet apply FILE --now`")
+    return intent, _parsed(intent)
 
 
 def rolling_intent(view: FleetView) -> Intent | None:
@@ -270,10 +278,8 @@ def with_override(
     """Return the override of a backend, after a check that the fleet can have it. `weight`: 0 for a drain; None to end
     the override that is returned. Raises FleetRefused if there is no such service or backend, or no override to end;
     XenoovsError if no blocks can have these weights."""
-    intent = newest_intent(view)
-    if intent is None:
-        raise FleetRefused("the fleet has no config yet; write one with `xenoovs fleet apply FILE --now`")
-    services, memo = _parsed(intent), memo or Memo()
+    intent, services = config_in_use(view)
+    memo = memo or Memo()
     (service, group), backend = split_site(name[0]), name[1]
     found = {each.name: each for each in services.balancer.services}
     if service not in found:
@@ -312,10 +318,10 @@ def _with_staged(
 ) -> FleetChange:
     """Return the change of the services in use together with that of the staged ones, in one transaction."""
     changes = change.changes
-    services = _merged_rows(view.services, changes.services)
+    services = rows_after(view.services, changes.services)
     rolled_out = replace(view, services=services).rolled_out
     towards = _towards(rolled_out, rolling, memo, ROLLED_OUT, availability)
-    wanted = _merged_rows(rolled_out.services, towards.changes.services)
+    wanted = rows_after(rolled_out.services, towards.changes.services)
     staged = {name: each for name, each in wanted.items() if not _is_same(services.get(name), each)}
     removed = frozenset(services.keys() - wanted.keys())
     differs: dict[str, StoredService | None] = {
@@ -333,12 +339,6 @@ def _with_staged(
         changes, staged=differs, removed=None if removed == view.removed else removed, wave=wave, ack=ACK_THIS
     )
     return replace(change, changes=changes, steps=change.steps or towards.steps)
-
-
-def _merged_rows(
-    rows: Mapping[str, StoredService], changes: Mapping[str, StoredService | None]
-) -> dict[str, StoredService]:
-    return {name: each for name, each in {**rows, **changes}.items() if each is not None}
 
 
 def configs_of(view: FleetView, memo: Memo) -> tuple[FleetServices | None, FleetServices | None]:

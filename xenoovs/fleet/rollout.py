@@ -24,7 +24,7 @@ from xenoovs.fleet.plan import (
     stored_services,
 )
 from xenoovs.model.values import site_name
-from xenoovs.store.view import ACK_THIS, Changes, Dpu, DpuStatus, FleetOverride, FleetView, Intent, lacks
+from xenoovs.store.view import ACK_THIS, Changes, Dpu, DpuStatus, FleetOverride, FleetView, Intent, lacks, rows_after
 
 # The share of a DPU's megaflows that its NIC forwards, and whether a roll-out has lowered it.
 
@@ -73,10 +73,10 @@ def with_baseline(view: FleetView, changes: Changes, statuses: Mapping[str, DpuS
     intent = rolling_intent(view)
     if intent is None or not changes.wave:
         return changes
-    begins = {name: changes.dpus.get(name) or dpu for name, dpu in view.dpus.items()}
-    begins = {name: dpu for name, dpu in begins.items() if view.wave < dpu.wave <= changes.wave}
-    watches = {target: changes.watches.get(target, watch) for target, watch in view.watches.items()}
-    down = frozenset(target for target, watch in watches.items() if watch is not None and watch.is_down)
+    dpus = rows_after(view.dpus, changes.dpus)
+    begins = {name: dpu for name, dpu in dpus.items() if view.wave < dpu.wave <= changes.wave}
+    watches = rows_after(view.watches, changes.watches)
+    down = frozenset(target for target in watches.keys() & view.watches.keys() if watches[target].is_down)
     changed = changes.intents.get(intent.number) or intent
     shares = {name: hw_share(statuses[name].verdicts) for name in begins.keys() & statuses.keys()}
     known = {name: int(share * _SCALE) for name, share in shares.items() if share is not None}

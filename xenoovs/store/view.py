@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
 from itertools import islice
+from typing import TypeVar
 
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.decision.decision import BackendName, Blocks
@@ -290,6 +291,15 @@ class Changes:
     silent: frozenset[str] | None = None
     actions: Mapping[int, Action | None] = field(default_factory=dict)
     freezes: Mapping[str, Freeze | None] = field(default_factory=dict)
+
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+def rows_after(rows: Mapping[Key, Value], changes: Mapping[Key, Value | None]) -> dict[Key, Value]:
+    """Return the rows of a map of a view after a map of `Changes`."""
+    return {key: each for key, each in {**rows, **changes}.items() if each is not None}
 
 
 ACK_THIS = -1

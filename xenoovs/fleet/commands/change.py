@@ -35,8 +35,8 @@ from xenoovs.fleet.plan import (
     Memo,
     ServiceStep,
     concerned,
+    config_in_use,
     known_intent,
-    newest_intent,
     next_change,
     parse_intent,
     rolling_intent,
@@ -49,7 +49,7 @@ from xenoovs.model.fleet import FleetServices
 from xenoovs.model.include import MAX_SIZE_BYTES
 from xenoovs.model.load import decode, read_config
 from xenoovs.model.values import site_name, split_site
-from xenoovs.store.view import Changes, Dpu, FleetOverride, FleetView, Intent, IntentState
+from xenoovs.store.view import Changes, Dpu, FleetOverride, FleetView, Intent, IntentState, rows_after
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK, user_name
 from xenoovs.terminal.options import (
     OutputFormat,
@@ -385,12 +385,11 @@ def _override(
             if not group and value is not None:
                 # An override for all groups ends those for one group.
                 made |= dict.fromkeys(_of_groups(view, name))
-                view = replace(view, overrides={key: each for key, each in view.overrides.items() if key not in made})
+                view = replace(view, overrides=rows_after(view.overrides, made))
             one = with_override(view, name, value, author=user_name(), now_ms=now_ms, memo=store.memo)
             until_ms = now_ms + int(for_s * 1000) if for_s else 0
             made[name] = None if value is None else replace(one, until_ms=until_ms)
-            left = {**view.overrides, **made}
-            view = replace(view, overrides={key: each for key, each in left.items() if each is not None})
+            view = replace(view, overrides=rows_after(view.overrides, made))
         return Changes(overrides=made)
 
     view = store.view() if dry_run else store.changeable()
@@ -411,14 +410,13 @@ def _override(
 
 def _show_moves(view: FleetView, changes: Changes, memo: Memo) -> bool:
     """Print which clients overrides move, and which backends then have more than by the config; return whether any."""
-    left, intent = {**view.overrides, **changes.overrides}, newest_intent(view)
-    after = replace(view, overrides={key: each for key, each in left.items() if each is not None})
+    after = replace(view, overrides=rows_after(view.overrides, changes.overrides))
     steps = next_change(after, memo=memo).steps
-    if intent is None or not steps:
+    if not steps:
         echo("no client moves")
         return False
     _show_steps(view, steps)
-    config = parse_intent(intent.text, file=f"config {intent.number}")
+    config = config_in_use(view)[1]
     configured, rows = {each.name: each for each in config.balancer.services}, list[list[str]]()
     # A service that is removed, or that only a roll-out has, has no weights here.
     for step in (each for each in steps if each.name in configured):
@@ -449,9 +447,7 @@ def _named(view: FleetView, words: tuple[str, ...], group: str, *, overridden: b
     if len(words) == 2:
         found: tuple[BackendName, ...] = ((site_name(words[0], group), words[1]),)
     else:
-        if (intent := newest_intent(view)) is None:
-            raise FleetRefused("the fleet has no config yet; write one with `xenoovs fleet apply FILE --now`")
-        services = parse_intent(intent.text, file=f"config {intent.number}")
+        services = config_in_use(view)[1]
         there = {each.name: services.weights(each, group) for each in services.balancer.services}
         everywhere = backends_of(services.balancer)
         found = find_server([each for each in everywhere if each[1].name in there[each[0]]], words[0])

@@ -14,7 +14,7 @@ import click
 from xenoovs.agent.control.serve import open_port
 from xenoovs.display import printable
 from xenoovs.errors import FileUnusable, StoreError, StoreUnreachable, counted, first_names
-from xenoovs.fleet.commands.client import FleetStore, changes_fleet, directory_option, fleet_store, on_fleet
+from xenoovs.fleet.commands.client import FleetStore, changes_fleet, directory_option, on_fleet
 from xenoovs.fleet.commands.page import served_beside
 from xenoovs.fleet.controller import ActiveSign, FleetController, time_ms
 from xenoovs.fleet.plan import MAX_WAIT_S, SWITCH_AFTER_S, next_change, restoring
@@ -412,15 +412,14 @@ def serve_command(
     with ExitStack() as stack:
         for number in (signal.SIGTERM, signal.SIGINT):
             stack.callback(signal.signal, number, signal.signal(number, end))
-        if web is not None:
-            tls = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
-            listener = open_port(*listen_address("--web", web), tls=tls, token_file=token_file, option="--web")
-            seen = stack.enter_context(fleet_store(directory))
-            stack.enter_context(served_beside(FleetWatch(seen.fleet, seen.states, directory), listener))
         changed = Event()
         fleet, states = (files_of(directory, each) for each in (StoreDatabase.FLEET, StoreDatabase.STATES))
         store = stack.enter_context(StoreClient(fleet.remote, with_intents=True, on_change=changed.set))
         reader = stack.enter_context(DpuStatusReader(states.remote, on_change=changed.set))
+        if web is not None:
+            tls = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
+            listener = open_port(*listen_address("--web", web), tls=tls, token_file=token_file, option="--web")
+            stack.enter_context(served_beside(FleetWatch(store, reader, directory), listener))
         notify("READY=1")
         controller = FleetController(
             store,
