@@ -11,8 +11,8 @@ import select
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from enum import Enum
 from typing import Any, TypeVar
@@ -258,8 +258,8 @@ class _Reading(_Threaded):
 
 @dataclass(eq=False)
 class _Attempt:
-    """A transaction that waits for its outcome. `transaction`: that of the IDL, from request to answer. `sent_on`:
-    numbers of the connections on which it was sent."""
+    """A transaction that waits for its outcome, or the StoreError in its place. `transaction`: that of the IDL, from
+    request to answer. `sent_on`: numbers of the connections on which it was sent."""
 
     expected: int
     changes: Changes
@@ -270,8 +270,7 @@ class _Attempt:
     sent_on: set[tuple[int, int]] = field(default_factory=set)
     is_committed: bool = False
     is_refused: bool = False
-    done: threading.Event = field(default_factory=threading.Event)
-    outcome: CommitOutcome | StoreError | None = None
+    outcome: Future[CommitOutcome] = field(default_factory=Future)
 
 
 class StoreClient(_Reading):
@@ -295,7 +294,8 @@ class StoreClient(_Reading):
         super().__init__(remotes, on_change, tls, source, tuple(tables.values()))
         self._can_commit = with_intents
         self._view: FleetView | None = None
-        self._attempts = deque[_Attempt]()
+        self._attempt: _Attempt | None = None
+        self._committing = threading.Lock()
 
     def view(self) -> FleetView | None:
         """Return the newest view, also while there is no connection; None if none has arrived yet."""
@@ -334,15 +334,13 @@ class StoreClient(_Reading):
                 "as in Debian 12; on the host of the store, install xenoovs and `xenoovs[fleet]` with pip"
             )
         attempt = _Attempt(expected_generation, changes, time.monotonic() + timeout_s, freezes)
-        with self._changed:
-            if self._is_ending or self._thread is None:
-                raise StoreUnreachable(remotes=",".join(self._remotes), reason="the client is closed")
-            self._attempts.append(attempt)
-        self._wake()
-        attempt.done.wait()
-        if isinstance(attempt.outcome, StoreError):
-            raise attempt.outcome
-        return attempt.outcome or CommitOutcome.UNKNOWN
+        with self._committing:
+            with self._changed:
+                if self._is_ending or self._thread is None:
+                    raise StoreUnreachable(remotes=",".join(self._remotes), reason="the client is closed")
+                self._attempt = attempt
+            self._wake()
+            return attempt.outcome.result()
 
     def _publish(self, replica: Replica, values: Mapping[str, Mapping[Any, Any]]) -> None:
         found = next(((table, uuid) for table, uuid in replica.uuids() if table == FLEET), None)
@@ -354,18 +352,22 @@ class StoreClient(_Reading):
             self._view = view
 
     def _advance(self, replica: Replica) -> float | None:
-        while self._attempts:
-            attempt = self._attempts[0]
+        if (attempt := self._attempt) is not None:
             try:
-                attempt.outcome = self._try(replica, attempt)
+                result: CommitOutcome | StoreError | None = self._try(replica, attempt)
             except StoreError as error:
-                attempt.outcome = error
-            if attempt.outcome is None:
+                result = error
+            if result is None:
                 return max(0.0, attempt.end_s - time.monotonic())
-            with self._changed:
-                self._attempts.popleft()
-            attempt.done.set()
+            self._end(attempt, result)
         return None
+
+    def _end(self, attempt: _Attempt, result: CommitOutcome | StoreError) -> None:
+        self._attempt = None
+        if isinstance(result, StoreError):
+            attempt.outcome.set_exception(result)
+        else:
+            attempt.outcome.set_result(result)
 
     def _try(self, replica: Replica, attempt: _Attempt) -> CommitOutcome | None:
         """Return the outcome of an attempt; None if not known yet. Raises StoreError."""
@@ -420,20 +422,16 @@ class StoreClient(_Reading):
             attempt.is_refused = True
 
     def _lose(self) -> None:
-        if not self._is_ending:
-            # The connection broke: sent transactions have an unknown outcome, and the others are sent later.
-            for attempt in self._attempts:
-                attempt.transaction = None
-        with self._changed:
-            # Without a connection only this ends late attempts, such as while the library raises in each step.
-            now_s = time.monotonic()
-            left = [each for each in self._attempts if self._is_ending or each.end_s <= now_s]
-            self._attempts = deque(each for each in self._attempts if each not in left)
-        for attempt in left:
-            attempt.outcome = CommitOutcome.UNKNOWN
-            if not attempt.sent_on and not self._is_ending:
-                attempt.outcome = StoreUnreachable(remotes=",".join(self._remotes), reason=self.connection.reason)
-            attempt.done.set()
+        if (attempt := self._attempt) is None:
+            return
+        # A sent transaction has an unknown outcome, and another one is sent later.
+        attempt.transaction = None
+        # Without a connection only this ends a late attempt, such as while the library raises in each step.
+        is_late = attempt.end_s <= time.monotonic()
+        if self._is_ending or (is_late and attempt.sent_on):
+            self._end(attempt, CommitOutcome.UNKNOWN)
+        elif is_late:
+            self._end(attempt, StoreUnreachable(remotes=",".join(self._remotes), reason=self.connection.reason))
 
 
 def _details(error: str) -> str:
