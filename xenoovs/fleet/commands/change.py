@@ -58,28 +58,20 @@ from xenoovs.terminal.options import (
     backend_words,
     duration_or_zero,
     output_option,
+    time_option,
 )
-from xenoovs.terminal.options import duration as time_option
 from xenoovs.terminal.output import confirm, echo, print_table
 
 _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
 _file_argument = click.argument("file", type=_FILE)
 _now_option = click.option("--now", is_flag=True, help="Change all DPUs at once.")
-_soak_option = click.option(
-    "--soak",
-    "soak_s",
-    type=duration_or_zero,
-    metavar="TIME",
-    default=f"{SOAK_S}s",
-    show_default=True,
-    help="How long each wave is watched; at most a day.",
+_soak_option = time_option(
+    "--soak", f"{SOAK_S}s", type=duration_or_zero, help="How long each wave is watched; at most a day."
 )
 _group_option = click.option(
     "--group", default="", metavar="NAME", help="Only on the DPUs of this group of the service. Default: on all."
 )
-_for_option = click.option(
-    "--for", "for_s", type=time_option, metavar="TIME", help="The controller ends it after TIME, such as 30m."
-)
+_for_option = time_option("--for", help="The controller ends it after TIME, such as 30m.")
 _MAX_SOAK_S = 86_400
 _ROWS_SHOWN = 40
 _POLL_S = 1.0

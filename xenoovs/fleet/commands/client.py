@@ -25,7 +25,7 @@ from xenoovs.store.servers import files_of
 from xenoovs.store.view import Action, Changes, DpuStatus, FleetView, Freeze, lacks
 from xenoovs.switch.certificates import Certificates, common_name
 from xenoovs.terminal.command import EXIT_DIFFERS, user_name
-from xenoovs.terminal.options import duration
+from xenoovs.terminal.options import time_option
 from xenoovs.terminal.output import echo
 
 DIRECTORY = Path("/var/lib/xenoovs/fleet")
@@ -49,15 +49,7 @@ def directory_option(
 
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what changes, and change nothing.")
-timeout_option = click.option(
-    "--timeout",
-    "timeout_s",
-    type=duration,
-    metavar="TIME",
-    default="30s",
-    show_default=True,
-    help="How long to wait for the DPUs.",
-)
+timeout_option = time_option("--timeout", "30s", help="How long to wait for the DPUs.")
 
 
 def _answer(client: StoreClient | DpuStatusReader, read: Callable[[], T | None]) -> T | None:

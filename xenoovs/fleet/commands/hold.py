@@ -15,7 +15,7 @@ from xenoovs.fleet.history import MAX_COMMENT, freeze_text
 from xenoovs.fleet.plan import rolling_intent
 from xenoovs.store.view import Changes, FleetView, Freeze, Intent, IntentState
 from xenoovs.terminal.command import user_name
-from xenoovs.terminal.options import duration
+from xenoovs.terminal.options import time_option
 from xenoovs.terminal.output import echo
 
 _WHOLE = "fleet"
@@ -80,7 +80,7 @@ def _change(store: FleetStore, action: str, changed: Callable[[Intent], Intent],
 @click.option(
     "--until", type=click.DateTime(_TIMES), metavar="TIME", help="Until this local time, such as 2026-12-01T06:00."
 )
-@click.option("--for", "for_s", type=duration, metavar="TIME", help="For this time from now, such as 12h.")
+@time_option("--for", help="For this time from now, such as 12h.")
 @click.option("--end", is_flag=True, help="End the freeze.")
 @changes_fleet
 def freeze_command(*, until: datetime | None, for_s: float | None, end: bool, store: FleetStore) -> None:

@@ -14,7 +14,7 @@ import click
 from xenoovs.agent.control.serve import open_port
 from xenoovs.display import printable
 from xenoovs.errors import FileUnusable, StoreError, StoreUnreachable, counted, first_names
-from xenoovs.fleet.commands.client import FleetStore, changes_fleet, directory_option, on_fleet
+from xenoovs.fleet.commands.client import FleetStore, changes_fleet, directory_option, on_fleet, yes_option
 from xenoovs.fleet.commands.page import served_beside
 from xenoovs.fleet.controller import ActiveSign, FleetController, time_ms
 from xenoovs.fleet.plan import MAX_WAIT_S, SWITCH_AFTER_S, next_change, restoring
@@ -41,7 +41,7 @@ from xenoovs.store.view import Changes, FleetView
 from xenoovs.switch.certificates import Certificates
 from xenoovs.switch.undo_journal import replace_file
 from xenoovs.terminal.command import file_behind
-from xenoovs.terminal.options import duration_or_zero, listen_address, tls_options
+from xenoovs.terminal.options import duration_or_zero, listen_address, time_option, tls_options
 from xenoovs.terminal.output import confirm, echo
 
 _RELAY_DIRECTORY = Path("/var/lib/xenoovs/relay")
@@ -299,7 +299,7 @@ def export_command(*, file: Path, store: FleetStore) -> None:
 
 @click.command("restore")
 @click.argument("file", type=_FILE)
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@yes_option
 @changes_fleet
 def restore_command(*, file: Path, yes: bool, store: FleetStore) -> None:
     """Restore the fleet in FILE (-: the input), which `fleet export` has written, into the store of new servers.
@@ -356,13 +356,10 @@ def _read(file: Path) -> bytes:
 @click.option(
     "--log", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format of the log."
 )
-@click.option(
+@time_option(
     "--switch-after",
-    "switch_after_s",
+    f"{SWITCH_AFTER_S:g}s",
     type=duration_or_zero,
-    metavar="TIME",
-    default=f"{SWITCH_AFTER_S:g}s",
-    show_default=True,
     help="Time from a planned change until all DPUs switch to it together; at most 5s. With 0 each switches when it "
     "receives the change.",
 )
