@@ -37,7 +37,7 @@ from xenoovs.errors import StoreUnreachable
 from xenoovs.fleet.plan import next_change, with_intent, with_override
 from xenoovs.store.client import CommitOutcome, DpuStatusClient, StoreClient
 from xenoovs.store.rows import StoreDatabase
-from xenoovs.store.servers import create_databases, files_of, start_server, stop_server
+from xenoovs.store.servers import create_databases, server_of, start_server, stop_server
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, Intent, IntentState
 
 _XENOOVS = str(Path(sys.executable).parent / "xenoovs")
@@ -143,9 +143,9 @@ def killed_roll_outs(work: Path, times: int, *, seed: int = 0) -> Counter[str]:
     create_databases(work / "store", name="kills")
     with ExitStack() as stack:
         for database in StoreDatabase:
-            stack.callback(stop_server, files_of(work / "store", database))
-            assert start_server(files_of(work / "store", database)) == ""
-        fleet, states = (files_of(work / "store", database).remote for database in StoreDatabase)
+            stack.callback(stop_server, server_of(work / "store", database))
+            assert start_server(server_of(work / "store", database)) == ""
+        fleet, states = (server_of(work / "store", database).remote for database in StoreDatabase)
         dpus = LightDpus({name: stack.enter_context(DpuStatusClient(states)) for name in _WAVES})
         client = StoreClient(fleet, with_intents=True, on_change=lambda: dpus.take(client.view()))
         stack.enter_context(client)
@@ -174,7 +174,7 @@ def killed_roll_outs(work: Path, times: int, *, seed: int = 0) -> Counter[str]:
         assert dpus.problems == []
         generation = _view(client).generation
         # Before the end of the server, which leaves the newest state alone in its file.
-        seen = generations(files_of(work / "store", StoreDatabase.FLEET).database)
+        seen = generations(server_of(work / "store", StoreDatabase.FLEET).database)
     assert seen == list(range(1, generation + 1)), seen
     return ended
 

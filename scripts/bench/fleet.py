@@ -31,11 +31,10 @@ from xenoovs.store.client import CommitOutcome, StoreClient
 from xenoovs.store.replica import spread_s
 from xenoovs.store.rows import READER_ROLE, StoreDatabase, fleet_columns
 from xenoovs.store.servers import (
+    OvsdbServer,
     RaftServer,
-    ServerFiles,
     StorePort,
     create_databases,
-    files_of,
     start_server,
     stop_server,
 )
@@ -64,25 +63,24 @@ def rows(sizes: Sequence[int] = _SIZES) -> Iterator[Row]:
             yield from _fleet(size, writer, servers, relays, ports)
 
 
-def _start(work: Path, stack: ExitStack) -> tuple[list[ServerFiles], list[ServerFiles], list[StorePort]]:
+def _start(work: Path, stack: ExitStack) -> tuple[list[OvsdbServer], list[OvsdbServer], list[StorePort]]:
     network = f"127.{200 + os.getpid() % 50}.{os.getpid() // 50 % 250}"
     members = [RaftServer(f"{network}.{number + 1}") for number in range(_SERVERS)]
-    servers, relays, ports = list[ServerFiles](), list[ServerFiles](), list[StorePort]()
+    servers, relays, ports = list[OvsdbServer](), list[OvsdbServer](), list[StorePort]()
     for number, member in enumerate(members):
         create_databases(work / f"s{number}", name="bench", servers=members, local=number)
-        files = files_of(work / f"s{number}", StoreDatabase.FLEET)
-        stack.callback(stop_server, files)
-        _serves(start_server(files, [StorePort(member.host, 6661, READER_ROLE)]))
-        servers.append(files)
+        port = StorePort(member.host, 6661, READER_ROLE)
+        server = OvsdbServer(work / f"s{number}", StoreDatabase.FLEET.value, [port])
+        stack.callback(stop_server, server)
+        _serves(start_server(server))
+        servers.append(server)
     source = ",".join(f"tcp:{member.host}:6661" for member in members)
     for number in range(_RELAYS):
-        files, port = (
-            ServerFiles(work / f"r{number}", "relay"),
-            StorePort(f"{network}.{101 + number}", 6662, READER_ROLE),
-        )
-        stack.callback(stop_server, files)
-        _serves(start_server(files, [port], source=source))
-        relays.append(files)
+        port = StorePort(f"{network}.{101 + number}", 6662, READER_ROLE)
+        relay = OvsdbServer(work / f"r{number}", "relay", [port], source=source)
+        stack.callback(stop_server, relay)
+        _serves(start_server(relay))
+        relays.append(relay)
         ports.append(port)
     return servers, relays, ports
 
@@ -247,8 +245,8 @@ class _Clients:
 def _fleet(
     size: int,
     writer: StoreClient,
-    servers: Sequence[ServerFiles],
-    relays: Sequence[ServerFiles],
+    servers: Sequence[OvsdbServer],
+    relays: Sequence[OvsdbServer],
     ports: list[StorePort],
 ) -> Iterator[Row]:
     name, everyone = f"fleet, {size:,} DPUs", (*servers, *relays)
@@ -291,11 +289,10 @@ def _fleet(
         f"{name}: of these, not found: true", 100 * sum(not each.is_found for each in moved) / len(moved), "%", 1.0
     )
     clients.close()
-    source = ",".join(f"tcp:{ports[0].host.rpartition('.')[0]}.{number + 1}:6661" for number in range(_SERVERS))
-    _serves(start_server(dead, [ports[0]], source=source))
+    _serves(start_server(dead))
 
 
-def _cpu_s(files: Sequence[ServerFiles]) -> float:
+def _cpu_s(files: Sequence[OvsdbServer]) -> float:
     """Return the seconds of a processor that processes have used (proc_pid_stat(5), utime and stime)."""
     ticks = 0
     for each in files:

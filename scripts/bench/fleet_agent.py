@@ -21,7 +21,7 @@ from scripts.bench.configs import large_config
 from scripts.bench.measure import XENOOVS, Row, process
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
 from xenoovs.store.rows import StoreDatabase
-from xenoovs.store.servers import create_databases, files_of, start_server, stop_server
+from xenoovs.store.servers import create_databases, server_of, start_server, stop_server
 
 _SERVICES, _BACKENDS, _DRAINS = 1000, 16, 4
 _PATIENCE_S, _QUIET_S = 120.0, 3.0
@@ -56,7 +56,7 @@ class _Fleet:
     def start(self, stack: ExitStack) -> None:
         create_databases(self.directory / "store", name="bench")
         for database in StoreDatabase:
-            files = files_of(self.directory / "store", database)
+            files = server_of(self.directory / "store", database)
             stack.callback(stop_server, files)
             if reason := start_server(files):
                 raise RuntimeError(reason)
@@ -72,7 +72,7 @@ class _Fleet:
         yield Row("  CPU of the controller", cpu_s(controller) - before_s, "s")
         local = self.directory / "dpu.yaml"
         local.write_text("version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1}\n")
-        remotes = [files_of(self.directory / "store", each).remote for each in StoreDatabase]
+        remotes = [server_of(self.directory / "store", each).remote for each in StoreDatabase]
         joined = ("--fleet", remotes[0], "--fleet-state", remotes[1], "--dpu", "dpu1")
         with self.agent(str(local), *joined) as agent:
             fleet_s = self.started_s(agent)

@@ -22,7 +22,7 @@ from scripts.bench.measure import XENOOVS, Row
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
 from xenoovs.store.client import StoreClient
 from xenoovs.store.rows import StoreDatabase
-from xenoovs.store.servers import create_databases, files_of, start_server, stop_server
+from xenoovs.store.servers import create_databases, server_of, start_server, stop_server
 
 _DPUS, _CHANGES = 20, 20
 _PATIENCE_S = 120.0
@@ -55,7 +55,7 @@ def _switching(name: str, switch_after: str, *, bound: float | None) -> Iterator
         ovs = start_private_ovs(directory / "ovs", datapath=Datapath.DUMMY)
         stack.callback(stop_private_ovs, ovs)
         notes = _start(switch_after, ovs, directory, stack)
-        fleet = files_of(directory / "store", StoreDatabase.FLEET)
+        fleet = server_of(directory / "store", StoreDatabase.FLEET)
         store = stack.enter_context(StoreClient(fleet.remote))
         windows, late = list[float](), list[float]()
         for command in islice(cycle((("drain", "--yes"), ("reset",))), _CHANGES):
@@ -79,12 +79,12 @@ def _start(switch_after: str, ovs: PrivateOvs, directory: Path, stack: ExitStack
     """Start a fleet that has _CONFIG. Return a file for each DPU that notes the changes of its flows."""
     create_databases(directory / "store", name="bench")
     for database in StoreDatabase:
-        files = files_of(directory / "store", database)
+        files = server_of(directory / "store", database)
         stack.callback(stop_server, files)
         if reason := start_server(files):
             raise RuntimeError(reason)
     stack.enter_context(_running("fleet", "serve", "--directory", directory / "store", "--switch-after", switch_after))
-    remotes = [files_of(directory / "store", each).remote for each in StoreDatabase]
+    remotes = [server_of(directory / "store", each).remote for each in StoreDatabase]
     notes = []
     for number in range(1, _DPUS + 1):
         bridge = f"dpu{number}"

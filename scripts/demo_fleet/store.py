@@ -8,7 +8,7 @@ from pathlib import Path
 from scripts.demo_fleet.place import Place
 from xenoovs.errors import StoreUnreachable
 from xenoovs.store.rows import StoreDatabase
-from xenoovs.store.servers import RaftServer, ServerFiles, create_databases, files_of, server_state
+from xenoovs.store.servers import OvsdbServer, RaftServer, create_databases, server_of, server_state
 from xenoovs.switch.process import run
 
 HOSTS = {"store1": "127.0.0.1", "store2": "127.0.0.2", "store3": "127.0.0.3"}
@@ -50,8 +50,8 @@ def start_agent(place: Place, dpu: str) -> None:
     """Start the agent of a DPU, in its namespace; unix sockets stand for the network of the management."""
     config = place.directory / f"{dpu}.yaml"
     config.write_text(_DPU)
-    relays = (ServerFiles(place.directory / relay, "relay").remote for relay in RELAYS)
-    states = (files_of(directory_of(place, host), StoreDatabase.STATES).remote for host in HOSTS)
+    relays = (OvsdbServer(place.directory / relay, "relay").remote for relay in RELAYS)
+    states = (server_of(directory_of(place, host), StoreDatabase.STATES).remote for host in HOSTS)
     store = ["--fleet", ",".join(relays), "--fleet-state", ",".join(states), "--dpu", dpu]
     db = f"unix:{place.directory / dpu / 'db.sock'}"
     place.start(dpu, f"{dpu}.log", "xenoovs", "agent", str(config), "--db", db, *store)
@@ -61,7 +61,7 @@ def leader(place: Place) -> str | None:
     """Return the host whose server leads the cluster of the services; None: an election goes on."""
     for host in HOSTS:
         with suppress(StoreUnreachable):
-            remote = files_of(directory_of(place, host), StoreDatabase.FLEET).remote
+            remote = server_of(directory_of(place, host), StoreDatabase.FLEET).remote
             if server_state(remote, StoreDatabase.FLEET).is_leader:
                 return host
     return None

@@ -17,7 +17,7 @@ from tests.ovs.dummy import DummyBridge, running_dummy_ovs
 from tests.ovs.stores import transact
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.store.rows import StoreDatabase
-from xenoovs.store.servers import RaftServer, create_databases, files_of, start_server, stop_server
+from xenoovs.store.servers import RaftServer, create_databases, server_of, start_server, stop_server
 from xenoovs.switch.endpoint import answers
 
 LOCAL = "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1, fleet_ports: {hosts: p2}}\n"
@@ -89,7 +89,7 @@ class FleetServers:
     controllers: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def remote(self, database: StoreDatabase) -> str:
-        return files_of(self.directory, database).remote
+        return server_of(self.directory, database).remote
 
     def fleet(self, command: str, *arguments: object) -> CommandResult:
         """Run a command, which waits for DPUs as long as they may take on a busy machine."""
@@ -102,11 +102,11 @@ class FleetServers:
 
     def start(self) -> None:
         for database in StoreDatabase:
-            assert start_server(files_of(self.directory, database)) == ""
+            assert start_server(server_of(self.directory, database)) == ""
 
     def stop(self) -> None:
         for database in StoreDatabase:
-            stop_server(files_of(self.directory, database))
+            stop_server(server_of(self.directory, database))
 
     def start_controller(self, *, switch_after: str = "0s") -> None:
         options = ("--directory", self.directory, "--switch-after", switch_after)

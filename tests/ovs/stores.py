@@ -21,13 +21,13 @@ from xenoovs.partition.block import Block
 from xenoovs.store.client import StoreClient
 from xenoovs.store.rows import READER_ROLE, StoreDatabase
 from xenoovs.store.servers import (
+    OvsdbServer,
     RaftServer,
-    ServerFiles,
     ServerState,
     StorePort,
     create_databases,
-    files_of,
     server_command,
+    server_of,
     server_state,
 )
 from xenoovs.store.view import FleetView, StoredService
@@ -45,7 +45,7 @@ def loopback(host: int, network: int) -> str:
 class StoreServer:
     """One ovsdb-server in the foreground."""
 
-    files: ServerFiles
+    files: OvsdbServer
     database: StoreDatabase = StoreDatabase.FLEET
     listen: Sequence[StorePort] = ()
     source: str = ""
@@ -53,7 +53,9 @@ class StoreServer:
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def start(self, *, wait: bool = True) -> None:
-        command = server_command(self.files, self.listen, source=self.source, tls=self.tls)
+        files = self.files
+        server = OvsdbServer(files.directory, files.name, self.listen, source=self.source, tls=self.tls)
+        command = server_command(server)
         # However this process ends, the server ends with it (prctl(2), PR_SET_PDEATHSIG).
         self.process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *command], stderr=subprocess.DEVNULL)
         if wait:
@@ -93,7 +95,7 @@ class StoreServer:
 def running_store(directory: Path, database: StoreDatabase = StoreDatabase.FLEET) -> StoreServer:
     """A server without a cluster."""
     create_databases(directory / "store", name="test")
-    return StoreServer(files_of(directory / "store", database), database)
+    return StoreServer(server_of(directory / "store", database), database)
 
 
 @contextmanager
@@ -108,7 +110,7 @@ def running_cluster(
         for number, member in enumerate(members):
             create_databases(directory / f"s{number}", name="test", servers=members, local=number)
             ports = [StorePort(member.host, 6661, READER_ROLE if database is StoreDatabase.FLEET else "")]
-            server = StoreServer(files_of(directory / f"s{number}", database), database, ports)
+            server = StoreServer(server_of(directory / f"s{number}", database), database, ports)
             servers.append(stack.enter_context(server))
         yield servers
 
@@ -116,7 +118,7 @@ def running_cluster(
 def running_relay(directory: Path, source: str) -> StoreServer:
     (directory / "relay").mkdir(mode=0o700)
     port = StorePort(loopback(1, next(_NETWORKS)), 6662, READER_ROLE)
-    return StoreServer(ServerFiles(directory / "relay", "relay"), listen=[port], source=source)
+    return StoreServer(OvsdbServer(directory / "relay", "relay"), listen=[port], source=source)
 
 
 def ovsdb_client(remote: str, who: Certificates | None, *arguments: str) -> subprocess.CompletedProcess[str]:

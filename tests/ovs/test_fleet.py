@@ -23,7 +23,7 @@ from tests.ovs.fleets import LOCAL, FleetDpu, FleetServers, flow_changes
 from tests.patience import eventually
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_database, stop_private_ovs
 from xenoovs.store.rows import StoreDatabase
-from xenoovs.store.servers import files_of
+from xenoovs.store.servers import server_of
 from xenoovs.switch.process import run, try_run
 from xenoovs.terminal.command import user_name
 
@@ -381,6 +381,6 @@ def test_a_dpu_with_ipsec_serves_once_it_has_key_and_policy_and_the_key_stays_th
         exported = store.fleet("export", "-").out
         log, cache = encrypting.stop(), encrypting.cache.read_text()
         assert "dpu9" in exported
-    texts = [files_of(store.directory, database).database.read_text() for database in StoreDatabase]
+    texts = [server_of(store.directory, database).database.read_text() for database in StoreDatabase]
     for text in (*texts, exported, log, cache, store.fleet("status", "-o", "json").out):
         assert SECRET not in text

@@ -21,7 +21,7 @@ from xenoovs.errors import StoreRejected
 from xenoovs.fleet.history import with_entry
 from xenoovs.store.client import CommitOutcome, DpuStatusClient, StoreClient
 from xenoovs.store.rows import StoreDatabase
-from xenoovs.store.servers import ServerFiles, files_of, server_state, stop_server
+from xenoovs.store.servers import OvsdbServer, server_of, server_state, stop_server
 from xenoovs.store.view import Action, Changes, DpuStatus, Freeze
 from xenoovs.switch.certificates import Certificates
 
@@ -48,7 +48,7 @@ class Cluster:
 
     @property
     def leader(self) -> int:
-        remotes = [files_of(each, StoreDatabase.FLEET).remote for each in self.directories]
+        remotes = [server_of(each, StoreDatabase.FLEET).remote for each in self.directories]
         return [server_state(remote, StoreDatabase.FLEET).is_leader for remote in remotes].index(True)
 
 
@@ -61,7 +61,7 @@ def running_cluster(directory: Path, xenoovs: CommandLine, authority: trustme.CA
 
         def fleet(command: str, where: Path, *options: object) -> None:
             for name in (*(database.value for database in StoreDatabase), "relay", "operators"):
-                stack.callback(stop_server, ServerFiles(where, name))
+                stack.callback(stop_server, OvsdbServer(where, name))
             said = xenoovs("fleet", command, *options, *tls, "--directory", where)
             assert (said.status, said.err) == (0, ""), said.out + said.err
 

@@ -15,7 +15,7 @@ from tests.ovs.fleets import FleetServers, flow_changes, running_fleet
 from tests.ovs.stores import loopback
 from tests.patience import eventually
 from xenoovs.store.rows import StoreDatabase
-from xenoovs.store.servers import RaftServer, files_of, transact
+from xenoovs.store.servers import RaftServer, server_of, transact
 
 MEMBER = RaftServer(loopback(1, 239))
 WEB = """\
@@ -128,7 +128,7 @@ def test_a_store_older_than_its_dpus_and_another_one_are_failures_and_no_command
 
     # As after a restore of a backup of its files. Bug: the number of the DPUs was larger than that of any change there.
     older = {"op": "update", "table": "Fleet", "where": [], "row": {"generation": 1}}
-    transact(files_of(store.directory, StoreDatabase.FLEET), older)
+    transact(server_of(store.directory, StoreDatabase.FLEET), older)
     assert "ahead of the store" in not_taken("ahead", "this DPU is ahead of the store")
 
     remade(store)

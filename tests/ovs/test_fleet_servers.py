@@ -18,7 +18,7 @@ from tests.ovs.stores import first_view, loopback, ovsdb_client, service, wait_g
 from tests.patience import eventually
 from xenoovs.store.client import CommitOutcome, StoreClient
 from xenoovs.store.rows import StoreDatabase
-from xenoovs.store.servers import ServerFiles, files_of, is_running, stop_server
+from xenoovs.store.servers import OvsdbServer, is_running, server_of, stop_server
 from xenoovs.store.view import Changes
 
 Fleet = Callable[..., CommandResult]
@@ -32,7 +32,7 @@ def fleet(xenoovs: CommandLine) -> Iterator[Fleet]:
 
         def run(command: str, directory: Path, *options: object) -> CommandResult:
             for name in (*(database.value for database in StoreDatabase), "relay"):
-                stack.callback(stop_server, ServerFiles(directory, name))
+                stack.callback(stop_server, OvsdbServer(directory, name))
             return xenoovs("fleet", command, *options, "--directory", directory)
 
         yield run
@@ -52,7 +52,7 @@ def test_a_store_of_one_server_from_init_to_stop(fleet: Fleet, tmp_path: Path) -
     assert f"{host}:6663 has no TLS: every user of this host can report for any DPU" in started.err
     assert f"xenoovs serves at tcp:{host}:6661" in started.out
     assert f"xenoovs_state serves at tcp:{host}:6663" in started.out
-    relay = ServerFiles(tmp_path / "relay", "relay")
+    relay = OvsdbServer(tmp_path / "relay", "relay")
 
     def start_relay() -> None:
         said = fleet("relay", relay.directory, "--from", f"tcp:{host}:6661", "--listen", f"{host}:6662")
@@ -62,7 +62,7 @@ def test_a_store_of_one_server_from_init_to_stop(fleet: Fleet, tmp_path: Path) -
     os.kill(int(relay.pid.read_text()), signal.SIGKILL)
     eventually(lambda: not is_running(relay), "its end")
     start_relay()
-    with StoreClient(files_of(directory, StoreDatabase.FLEET).remote, with_intents=True) as writer:
+    with StoreClient(server_of(directory, StoreDatabase.FLEET).remote, with_intents=True) as writer:
         assert first_view(writer).name == "edge"
         assert writer.commit(0, Changes({"dns": service("dns", "a")})) is CommitOutcome.COMMITTED
         with StoreClient(f"tcp:{host}:6662") as reader:
@@ -104,7 +104,7 @@ def test_a_server_that_died_is_started_beside_the_other_one_and_one_that_hangs_i
     fleet: Fleet, served: Served
 ) -> None:
     """`fleet status` suggests this command, which refused because the other one ran."""
-    one, other = (files_of(served.directory, database) for database in StoreDatabase)
+    one, other = (server_of(served.directory, database) for database in StoreDatabase)
     before = other.pid.read_text()
     os.kill(int(one.pid.read_text()), signal.SIGKILL)
     eventually(lambda: not is_running(one), "the end")
@@ -156,7 +156,7 @@ def test_bug_any_user_let_the_server_of_root_delete_a_file_and_listen_everywhere
             used = {"op": "mutate", "table": "Config", "where": [], "mutations": [["connections", "insert", ids]]}
             assert not transacted(remote, "Local_Config", made, used)
     # Whoever reads the services changes none, neither at the server nor at a relay, also if the relay is theirs.
-    relay, store = ServerFiles(tmp_path / "relay", "relay"), files_of(served.directory, StoreDatabase.FLEET)
+    relay, store = OvsdbServer(tmp_path / "relay", "relay"), server_of(served.directory, StoreDatabase.FLEET)
     ports = ("--from", f"tcp:{host}:6661", "--listen", f"{host}:6662")
     assert fleet("relay", relay.directory, *ports).status == 0
     before = ovsdb_client(store.remote, None, "dump", "xenoovs").stdout
@@ -187,7 +187,7 @@ def test_without_tls_nothing_listens_but_sockets_of_their_owner(fleet: Fleet, tm
     # A directory that others may enter must not open them.
     tmp_path.parent.chmod(0o755)
     directory.chmod(0o755)
-    for files in (files_of(directory, database) for database in StoreDatabase):
+    for files in (server_of(directory, database) for database in StoreDatabase):
         assert f"{files.name} serves at {files.remote}" in said.out
         control = subprocess.run(
             ["ovs-appctl", "-t", files.control, "ovsdb-server/list-remotes"], capture_output=True, text=True, check=True

@@ -27,7 +27,7 @@ from xenoovs.store import servers
 from xenoovs.store.client import CommitOutcome, DpuStatusClient, DpuStatusReader, StoreClient
 from xenoovs.store.replica import NO_ANSWER
 from xenoovs.store.rows import STATUSES, StoreDatabase
-from xenoovs.store.servers import create_databases, files_of, start_server
+from xenoovs.store.servers import create_databases, server_of, start_server
 from xenoovs.store.view import (
     ACK_THIS,
     FORMAT,
@@ -303,7 +303,7 @@ def test_a_dpu_writes_its_row_and_writes_it_again_after_a_loss(tmp_path: Path) -
 def test_init_leaves_existing_files_alone_and_nothing_half_made(tmp_path: Path) -> None:
     directory = tmp_path / "store"
     directory.mkdir()
-    state = files_of(directory, StoreDatabase.STATES).database
+    state = server_of(directory, StoreDatabase.STATES).database
     state.write_text("mine")
     with pytest.raises(StoreError, match=r"xenoovs_state\.db exists already and stays"):
         create_databases(directory, name="test")
@@ -324,7 +324,7 @@ def test_a_directory_in_which_others_may_write_is_refused_and_stays(tmp_path: Pa
             create_databases(shared, name="test")
         (tmp_path / "s").chmod(mode)
         with pytest.raises(StoreError, match="others may write in"):
-            start_server(files_of(tmp_path / "s", StoreDatabase.FLEET))
+            start_server(server_of(tmp_path / "s", StoreDatabase.FLEET))
     assert list(shared.iterdir()) == []
     assert sorted(file.name for file in (tmp_path / "s").iterdir()) == ["xenoovs.db", "xenoovs_state.db"]
 

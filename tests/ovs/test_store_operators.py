@@ -24,7 +24,7 @@ from tests.patience import eventually
 from xenoovs.errors import FleetRefused
 from xenoovs.fleet.commands.client import fleet_store
 from xenoovs.store.rows import StoreDatabase, schema_text
-from xenoovs.store.servers import files_of, operator_files, stop_server
+from xenoovs.store.servers import OvsdbServer, server_of, stop_server
 from xenoovs.store.view import Changes, Dpu, FleetView
 from xenoovs.switch.certificates import Certificates
 
@@ -94,9 +94,9 @@ def gate(tmp_path: Path, xenoovs: CommandLine) -> Iterator[Gate]:
         assert f"operators serves at ssl:{host}:6664" in started.out
         yield Gate(store, f"ssl:{host}:6664", f"ssl:{host}:6661", f"ssl:{host}:6663", ann, dpu1)
     finally:
-        stop_server(operator_files(store.directory))
+        stop_server(OvsdbServer(store.directory, "operators"))
         for database in StoreDatabase:
-            stop_server(files_of(store.directory, database))
+            stop_server(server_of(store.directory, database))
 
 
 def documented() -> dict[str, tuple[set[str], bool, bool]]:

@@ -24,7 +24,7 @@ from xenoovs.store.rows import DPU_ROLE, READER_ROLE, StoreDatabase, schema_text
 from xenoovs.store.servers import (
     StorePort,
     create_databases,
-    files_of,
+    server_of,
 )
 from xenoovs.store.view import Changes, DpuStatus
 from xenoovs.switch.certificates import Certificates
@@ -48,7 +48,7 @@ def tls_server(directory: Path, database: StoreDatabase, port: int, tls: Certifi
     ports = [
         StorePort(loopback(1, NETWORK), port, READER_ROLE if database is StoreDatabase.FLEET else DPU_ROLE, is_tls=True)
     ]
-    return StoreServer(files_of(directory / "store", database), database, ports, tls=tls)
+    return StoreServer(server_of(directory / "store", database), database, ports, tls=tls)
 
 
 @pytest.fixture

@@ -30,12 +30,12 @@ from xenoovs.errors import StoreError, StoreUnreachable
 from xenoovs.store.client import CommitOutcome, DpuStatusClient, DpuStatusReader, StoreClient
 from xenoovs.store.rows import READER_ROLE, StoreDatabase, schema_text
 from xenoovs.store.servers import (
+    OvsdbServer,
     RaftServer,
-    ServerFiles,
     StorePort,
     create_databases,
-    files_of,
     server_command,
+    server_of,
     start_server,
     stop_server,
 )
@@ -45,7 +45,7 @@ from xenoovs.switch.process import run
 CLIENTS = 20
 LATE_NETWORK = 237
 Edit = Callable[[dict[str, Any]], object]
-Starts = Callable[[ServerFiles], str]
+Starts = Callable[[OvsdbServer], str]
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def start() -> Iterator[Starts]:
     """Starts a server in the background, as `fleet server` does; it ends with the test."""
     with ExitStack() as stack:
 
-        def run(files: ServerFiles) -> str:
+        def run(files: OvsdbServer) -> str:
             stack.callback(stop_server, files)
             return start_server(files)
 
@@ -78,10 +78,10 @@ def written_by(version: str, edit: Edit, *, has_roles: bool = True) -> Iterator[
 
 def older_store(
     directory: Path, database: StoreDatabase, version: str, edit: Edit, *, has_roles: bool = True
-) -> ServerFiles:
+) -> OvsdbServer:
     with written_by(version, edit, has_roles=has_roles):
         create_databases(directory / "store", name="test")
-    return files_of(directory / "store", database)
+    return server_of(directory / "store", database)
 
 
 def without(table: str, column: str) -> Edit:
@@ -102,13 +102,13 @@ def without_roles(tables: dict[str, Any]) -> None:
         del tables[name]
 
 
-def ask(files: ServerFiles, *arguments: str) -> str:
+def ask(files: OvsdbServer, *arguments: str) -> str:
     said = ovsdb_client(files.remote, None, *arguments)
     assert said.returncode == 0, said.stderr
     return said.stdout.strip()
 
 
-def roles_of(files: ServerFiles) -> list[str]:
+def roles_of(files: OvsdbServer) -> list[str]:
     found = json.loads(ask(files, "dump", "--format=json", files.name, "RBAC_Role", "name"))["data"]
     return sorted(role for (role,) in found)
 
@@ -187,7 +187,7 @@ def test_bug_a_port_on_an_open_vswitch_before_3_0_ended_in_a_traceback(
 ) -> None:
     monkeypatch.setattr("xenoovs.store.servers._LOCAL_SCHEMA", tmp_path / "local-config.ovsschema")
     with pytest.raises(StoreError, match=r"local-config.ovsschema is missing: .* needs Open vSwitch 3\.0"):
-        server_command(files_of(tmp_path, StoreDatabase.FLEET), [StorePort("127.0.0.1", 6661, READER_ROLE)])
+        server_command(OvsdbServer(tmp_path, "xenoovs", [StorePort("127.0.0.1", 6661, READER_ROLE)]))
 
 
 def test_a_store_of_1_0_0_keeps_its_history_and_gets_the_role_of_operators(tmp_path: Path, start: Starts) -> None:
@@ -327,7 +327,7 @@ def test_a_server_that_joins_late_says_what_the_store_lacks_and_converts_when_it
 ) -> None:
     """`fleet server` has ended then, before any comparison of the schemas."""
     members = [RaftServer(loopback(number, LATE_NETWORK)) for number in (1, 2)]
-    first, second = (files_of(tmp_path / f"s{number}", StoreDatabase.FLEET) for number in (1, 2))
+    first, second = (server_of(tmp_path / f"s{number}", StoreDatabase.FLEET) for number in (1, 2))
     with written_by("0.9.0", without("Watch", "generation")):
         create_databases(first.directory, name="test", servers=members, local=0)
     create_databases(second.directory, name="test", servers=members, local=1)

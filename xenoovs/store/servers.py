@@ -116,16 +116,30 @@ def parse_listen(text: str, role: str, *, is_tls: bool) -> StorePort:
     return StorePort(found[1], int(found[2]), role if is_tls or role != DPU_ROLE else "", is_tls)
 
 
-class ServerFiles:
-    """The files of one ovsdb-server, in a directory that only its owner may enter. `name`: their name without suffix.
+class OvsdbServer:
+    """An ovsdb-server of a store, and its files, in a directory that only its owner may enter. `serves`: its database.
 
     `local`: the database `Local_Config`, made at each start. `socket`: for clients that may change everything;
     `remote`: its active connection method. `control`: the socket of ovs-appctl(8).
-    `serves`: its database.
     """
 
-    def __init__(self, directory: Path, name: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        listen: Sequence[StorePort] = (),
+        *,
+        source: str = "",
+        states: str = "",
+        tls: Certificates | None = None,
+    ) -> None:
+        """`name`: of the files, without suffix. `listen`: its TCP ports, besides the unix socket. Ports with a role
+        need another process than those without. `source`: the servers that a relay reads, as active connection methods
+        separated by commas. `states`: likewise for the database of states, if it relays that too. `tls`: its
+        certificates. Its clients and the other servers need a certificate of the authority."""
+        directory = directory.absolute()
         self.directory, self.name = directory, name
+        self.listen, self.source, self.states, self.tls = listen, source, states, tls
         self.database, self.local = directory / f"{name}.db", directory / f"{name}.local"
         self.socket, self.control = directory / f"{name}.sock", directory / f"{name}.ctl"
         self.pid, self.log = directory / f"{name}.pid", directory / f"{name}.log"
@@ -133,13 +147,8 @@ class ServerFiles:
         self.serves = StoreDatabase.STATES if name == StoreDatabase.STATES.value else StoreDatabase.FLEET
 
 
-def operator_files(directory: Path) -> ServerFiles:
-    """Return the files of a host's relay through which operators change the fleet."""
-    return ServerFiles(directory.absolute(), "operators")
-
-
-def files_of(directory: Path, database: StoreDatabase) -> ServerFiles:
-    return ServerFiles(directory.absolute(), database.value)
+def server_of(directory: Path, database: StoreDatabase) -> OvsdbServer:
+    return OvsdbServer(directory, database.value)
 
 
 # Databases: stand-alone, the first of a cluster, or one that joins.
@@ -158,7 +167,7 @@ def create_databases(
     for server in servers:
         if not (is_tls or is_loopback(server.host)):
             raise StoreError(f"server {server.host} can be reached from other hosts: {_GIVE_TLS}")
-    wanted = [files_of(directory, database).database for database in StoreDatabase]
+    wanted = [server_of(directory, database).database for database in StoreDatabase]
     for file in wanted:
         if file.exists():
             raise StoreError(f"{file} exists already and stays as it is; remove it, or name another directory")
@@ -222,10 +231,10 @@ def _transact(file: Path, database: str, *operations: dict[str, Any]) -> None:
     _require_done(run(["ovsdb-tool", "transact", str(file), json.dumps([database, *operations])]).stdout)
 
 
-def transact(files: ServerFiles, *operations: dict[str, Any]) -> None:
+def transact(server: OvsdbServer, *operations: dict[str, Any]) -> None:
     """Change a database through its server (RFC 7047, 4.1.3). Raises CommandFailed without an answer; StoreError."""
-    request = json.dumps([files.serves.value, *operations])
-    _require_done(run(["ovsdb-client", "--timeout=5", "transact", files.remote, request]).stdout)
+    request = json.dumps([server.serves.value, *operations])
+    _require_done(run(["ovsdb-client", "--timeout=5", "transact", server.remote, request]).stdout)
 
 
 def _require_done(output: str) -> None:
@@ -240,34 +249,21 @@ def _require_done(output: str) -> None:
 # Processes.
 
 
-def server_command(
-    files: ServerFiles,
-    listen: Sequence[StorePort] = (),
-    *,
-    source: str = "",
-    states: str = "",
-    tls: Certificates | None = None,
-) -> list[str]:
-    """Create the database of the ports, and return the command of a server in the foreground. Raises StoreError.
-
-    `listen`: its TCP ports, besides the unix socket. Ports with a role need another process than those without.
-    `source`: the servers that a relay reads, as active connection methods separated by commas. `states`: likewise for
-    the database of states, if it relays that too. `tls`: this server's certificates. Its clients and the other servers
-    need a certificate of the authority.
-    """
-    remotes = [f"--remote=p{files.remote}"]
-    databases = [f"relay:{StoreDatabase.FLEET.value}:{source}" if source else str(files.database)]
+def server_command(server: OvsdbServer) -> list[str]:
+    """Create the database of the ports, and return the command of a server in the foreground. Raises StoreError."""
+    remotes = [f"--remote=p{server.remote}"]
+    databases = [f"relay:{StoreDatabase.FLEET.value}:{server.source}" if server.source else str(server.database)]
     # A server serves all its databases at all its ports. A client that can write `Local_Config` can make a server of
     # root listen anywhere, and delete any file (`punix:`). So a server with a port without a role does not have it.
-    databases += [f"relay:{StoreDatabase.STATES.value}:{states}"] if states else []
-    remotes += [f"--remote={port.target}" for port in listen if not port.role]
-    if bound := [port for port in listen if port.role]:
-        _make_local(files, bound)
+    databases += [f"relay:{StoreDatabase.STATES.value}:{server.states}"] if server.states else []
+    remotes += [f"--remote={port.target}" for port in server.listen if not port.role]
+    if bound := [port for port in server.listen if port.role]:
+        _make_local(server, bound)
         remotes.append(f"--remote={_LOCAL_REMOTES}")
-        databases.append(str(files.local))
+        databases.append(str(server.local))
     own = list[str]()
-    if tls is not None:
-        tls = tls.absolute
+    if server.tls is not None:
+        tls = server.tls.absolute
         own = [f"--private-key={tls.key}", f"--certificate={tls.certificate}", f"--ca-cert={tls.authority}"]
         own.append("--ssl-protocols=TLSv1.2")
     return [
@@ -275,19 +271,19 @@ def server_command(
         *databases,
         *remotes,
         *own,
-        f"--unixctl={files.control}",
-        f"--pidfile={files.pid}",
-        f"--log-file={files.log}",
+        f"--unixctl={server.control}",
+        f"--pidfile={server.pid}",
+        f"--log-file={server.log}",
         "-vconsole:off",
         "--no-chdir",
     ]
 
 
-def _make_local(files: ServerFiles, listen: Sequence[StorePort]) -> None:
+def _make_local(server: OvsdbServer, listen: Sequence[StorePort]) -> None:
     """Create the database with the ports, as roles, read-only ports and probes can be set only there (ovsdb-server(1)).
     A server serves all its databases at all its ports, and a role counts only in a database with the tables of roles.
     So this one has them too; otherwise a client with a role could add a port without one."""
-    with tempfile.TemporaryDirectory(prefix=".local-", dir=files.directory) as work:
+    with tempfile.TemporaryDirectory(prefix=".local-", dir=server.directory) as work:
         made, schema_file = Path(work) / "local", Path(work) / "schema"
         if not _LOCAL_SCHEMA.exists():
             raise StoreError(f"{_LOCAL_SCHEMA} is missing: a server with ports needs Open vSwitch 3.0 or newer")
@@ -312,89 +308,84 @@ def _make_local(files: ServerFiles, listen: Sequence[StorePort]) -> None:
         ids = ["set", [["named-uuid", f"port{number}"] for number in range(len(listen))]]
         config = {"op": "insert", "table": "Config", "row": {"connections": ids}}
         _transact(made, "Local_Config", *connections, config)
-        made.replace(files.local)
+        made.replace(server.local)
 
 
-def start_server(
-    files: ServerFiles,
-    listen: Sequence[StorePort] = (),
-    *,
-    source: str = "",
-    states: str = "",
-    tls: Certificates | None = None,
-) -> str:
+def start_server(server: OvsdbServer) -> str:
     """Start a server or relay in the background. Return why it does not serve yet; empty if it does. Raises StoreError
     if it runs already, there is no database, its schema cannot be upgraded, its cluster lacks TLS, or ovsdb-server
     refuses to start; CertificateUnusable, as ovsdb-server would only log it, and refuse all clients."""
-    if tls is not None:
-        tls.context()
-    if is_running(files):
-        raise StoreError(f"{files.name} runs already (see {files.pid}); stop it with --stop")
-    if source:
-        parse_remotes(source, tls)
-        files.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    elif not files.database.exists():
-        raise StoreError(f"{files.database} does not exist; create it with `xenoovs fleet init`")
+    if server.tls is not None:
+        server.tls.context()
+    if is_running(server):
+        raise StoreError(f"{server.name} runs already (see {server.pid}); stop it with --stop")
+    if server.source:
+        parse_remotes(server.source, server.tls)
+        server.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    elif not server.database.exists():
+        raise StoreError(f"{server.database} does not exist; create it with `xenoovs fleet init`")
     else:
-        _check_cluster(files, tls)
-    for port in listen:
+        _check_cluster(server)
+    for port in server.listen:
         _check_free(port)
-    _check_private(files.directory)
+    _check_private(server.directory)
     # A socket of a server that was killed stays; the new one replaces it, but clients must not wait for the old.
-    files.socket.unlink(missing_ok=True)
+    server.socket.unlink(missing_ok=True)
     # Sockets have the permissions that the umask leaves (bind_unix_socket in lib/socket-util-unix.c).
     try:
-        run([*server_command(files, listen, source=source, states=states, tls=tls), "--detach"], umask=0o077)
+        run([*server_command(server), "--detach"], umask=0o077)
     except CommandFailed as error:
         reason = error.stderr.strip()
         if "reading record" in reason:
-            reason += f"; {files.database} is damaged, as by a full disk: replace it (docs/how-to/fleet-store.md)"
-        raise StoreError(f"ovsdb-server does not start: {reason}; see {files.log}") from None
+            reason += f"; {server.database} is damaged, as by a full disk: replace it (docs/how-to/fleet-store.md)"
+        raise StoreError(f"ovsdb-server does not start: {reason}; see {server.log}") from None
     end_s = time.monotonic() + JOIN_PATIENCE_S
     while True:
         try:
-            if server_state(files.remote, files.serves).is_connected:
-                if not source:
-                    _upgrade(files)
+            if server_state(server.remote, server.serves).is_connected:
+                if not server.source:
+                    _upgrade(server)
                 return ""
-            reason = "it has not joined its cluster yet, or has lost it" if not source else "its source does not answer"
+            reason = (
+                "its source does not answer" if server.source else "it has not joined its cluster yet, or has lost it"
+            )
         except StoreUnreachable as error:
             reason = error.reason
-        if time.monotonic() > end_s or not is_running(files):
+        if time.monotonic() > end_s or not is_running(server):
             return reason
         time.sleep(_STEP_S)
 
 
-def _check_cluster(files: ServerFiles, tls: Certificates | None) -> None:
+def _check_cluster(server: OvsdbServer) -> None:
     """Raise StoreError for a server that talks to other hosts without TLS, or has no certificate for it."""
-    output = try_run(["ovsdb-tool", "db-local-address", str(files.database)])
+    output = try_run(["ovsdb-tool", "db-local-address", str(server.database)])
     if output.exit_code != 0:
         # The database is stand-alone.
         return
     address = output.stdout.strip()
     method, _, rest = address.partition(":")
-    if method == "ssl" and tls is None:
-        raise StoreError(f"{files.name} talks to its cluster at {address}: {_GIVE_TLS}")
+    if method == "ssl" and server.tls is None:
+        raise StoreError(f"{server.name} talks to its cluster at {address}: {_GIVE_TLS}")
     if method == "tcp" and not is_loopback(rest.rpartition(":")[0]):
-        raise StoreError(f"{address} of {files.name} can be reached from other hosts; {_NEW_DATABASES} with TLS")
+        raise StoreError(f"{address} of {server.name} can be reached from other hosts; {_NEW_DATABASES} with TLS")
 
 
-def _upgrade(files: ServerFiles) -> None:
+def _upgrade(server: OvsdbServer) -> None:
     """Upgrade the schema of a database to this version, and stop a server whose database cannot be used. The first
     server of a cluster with this version converts for all; the others follow through the RAFT log. A newer schema is
     used as it is: another host was upgraded first."""
     try:
-        _convert(files)
+        _convert(server)
     except (CommandFailed, StoreError) as error:
-        stop_server(files)
+        stop_server(server)
         reason = error.stderr.strip() if isinstance(error, CommandFailed) else error
-        raise StoreError(f"{files.database} cannot be used: {reason}; {_NEW_DATABASES}") from None
+        raise StoreError(f"{server.database} cannot be used: {reason}; {_NEW_DATABASES}") from None
 
 
-def _convert(files: ServerFiles) -> None:
+def _convert(server: OvsdbServer) -> None:
     """Convert an older schema. Raises CommandFailed; StoreError if it lacks roles or columns, or would lose columns."""
-    database = files.serves
-    asked = ["ovsdb-client", "--timeout=5", "get-schema", files.remote, database.value]
+    database = server.serves
+    asked = ["ovsdb-client", "--timeout=5", "get-schema", server.remote, database.value]
     found, wanted = json.loads(run(asked).stdout), json.loads(schema_text(database))
     versions = f"it has schema {found['version']}, and this version needs {wanted['version']}"
     if not role_tables().keys() <= found["tables"].keys():
@@ -407,26 +398,26 @@ def _convert(files: ServerFiles) -> None:
         return
     if dropped:
         raise StoreError(f"{versions}, in which there is no {min(dropped)}")
-    with tempfile.TemporaryDirectory(prefix=".convert-", dir=files.directory) as work:
+    with tempfile.TemporaryDirectory(prefix=".convert-", dir=server.directory) as work:
         schema = Path(work) / "schema"
         schema.write_text(schema_text(database))
-        refusal = _refusal(files, schema)
+        refusal = _refusal(server, schema)
         if refusal and database is StoreDatabase.STATES:
             # A report may be too large for the new schema. DPUs report again when they connect, as all do after this.
-            transact(files, {"op": "delete", "table": STATUSES.name, "where": []})
-            refusal = _refusal(files, schema)
+            transact(server, {"op": "delete", "table": STATUSES.name, "where": []})
+            refusal = _refusal(server, schema)
         if refusal:
             raise StoreError(f"{versions}, but {refusal}")
-        convert = ["ovsdb-client", f"--timeout={_CONVERT_S}", "convert", files.remote, str(schema)]
+        convert = ["ovsdb-client", f"--timeout={_CONVERT_S}", "convert", server.remote, str(schema)]
         run(convert, timeout_s=2 * _CONVERT_S)
     # Permissions list columns, and the new schema may have others.
-    transact(files, *renewed_roles(database))
+    transact(server, *renewed_roles(database))
 
 
-def _refusal(files: ServerFiles, schema: Path) -> str:
+def _refusal(server: OvsdbServer, schema: Path) -> str:
     """Return why the rows of a database do not fit a schema; empty if they do. Raises CommandFailed. It converts a
     copy: ovsdb-server 3.1 crashes with SIGSEGV if a row does not fit, and so would each server that tries."""
-    asked = ["ovsdb-client", f"--timeout={_CONVERT_S}", "backup", files.remote, files.serves.value]
+    asked = ["ovsdb-client", f"--timeout={_CONVERT_S}", "backup", server.remote, server.serves.value]
     copy = schema.with_suffix(".copy")
     copy.write_text(run(asked, timeout_s=2 * _CONVERT_S).stdout)
     done = try_run(["ovsdb-tool", "convert", str(copy), str(schema)], timeout_s=2 * _CONVERT_S)
@@ -462,25 +453,25 @@ _HANGS = -signal.SIGALRM
 """Exit code of ovs-appctl(8) after the timeout of -T: the server accepted the connection, and does not answer."""
 
 
-def is_running(files: ServerFiles) -> bool:
+def is_running(server: OvsdbServer) -> bool:
     """Return whether a server has its control socket open, even if it does not answer."""
-    return try_run(["ovs-appctl", "-T", "5", "-t", str(files.control), "version"]).exit_code in (0, _HANGS)
+    return try_run(["ovs-appctl", "-T", "5", "-t", str(server.control), "version"]).exit_code in (0, _HANGS)
 
 
-def stop_server(files: ServerFiles, *, patience_s: float = 30) -> bool:
+def stop_server(server: OvsdbServer, *, patience_s: float = 30) -> bool:
     """Make a server hand over its leadership and exit. Return whether one ran.
 
     After `exit` of ovs-appctl(8) another server leads within 0.06 s; after SIGTERM the others wait for an election.
     Before, a server of a cluster compacts its file: after a full disk its log may have a gap, with which it does not
     start. Raises StoreError if it does not answer, or does not exit in time.
     """
-    pid = _pid(files)
-    if try_run(["ovsdb-tool", "db-is-clustered", str(files.database)]).exit_code == 0:
-        try_run(["ovs-appctl", "-T", "30", "-t", str(files.control), "ovsdb-server/compact"])
-    done = try_run(["ovs-appctl", "-T", "10", "-t", str(files.control), "exit"])
+    pid = _pid(server)
+    if try_run(["ovsdb-tool", "db-is-clustered", str(server.database)]).exit_code == 0:
+        try_run(["ovs-appctl", "-T", "30", "-t", str(server.control), "ovsdb-server/compact"])
+    done = try_run(["ovs-appctl", "-T", "10", "-t", str(server.control), "exit"])
     if done.exit_code == _HANGS:
         raise StoreError(
-            f"{files.name} (process {pid}) does not answer, as with a disk that hangs; it ends as soon as it can, or "
+            f"{server.name} (process {pid}) does not answer, as with a disk that hangs; it ends as soon as it can, or "
             f"with `kill -9 {pid}`"
         )
     if done.exit_code != 0:
@@ -488,15 +479,15 @@ def stop_server(files: ServerFiles, *, patience_s: float = 30) -> bool:
     end_s = time.monotonic() + patience_s
     while pid is not None and Path(f"/proc/{pid}").exists():
         if time.monotonic() > end_s:
-            raise StoreError(f"{files.name} (process {pid}) does not end; see {files.log}")
+            raise StoreError(f"{server.name} (process {pid}) does not end; see {server.log}")
         time.sleep(_STEP_S)
-    files.local.unlink(missing_ok=True)
+    server.local.unlink(missing_ok=True)
     return True
 
 
-def _pid(files: ServerFiles) -> int | None:
+def _pid(server: OvsdbServer) -> int | None:
     with suppress(OSError, ValueError):
-        return int(files.pid.read_text())
+        return int(server.pid.read_text())
     return None
 
 
@@ -664,7 +655,7 @@ class ServerFacts:
                 "with `xenoovs fleet server --stop`, which writes its file again, and start it"
             )
         if self.gap:
-            control = ServerFiles(self.file.parent, name).control
+            control = OvsdbServer(self.file.parent, name).control
             yield (
                 f"{self.file} has a gap, as after a full disk ({self.gap}): after a crash this server does not start. "
                 f"Make room, then run `ovs-appctl -t {control} ovsdb-server/compact {name}`: it writes the file again"
@@ -678,36 +669,36 @@ class ServerFacts:
 
 def host_facts(directory: Path | None, *, reads_files: bool = False) -> tuple[ServerFacts, ...]:
     """Return the facts about the two servers in the directory of this host; empty without a directory. `reads_files`:
-    whether to look for gaps in their files, at 0.02 s of processor time per MB. Raises StoreError if a server answers
+    whether to look for gaps in their server, at 0.02 s of processor time per MB. Raises StoreError if a server answers
     in an unknown form."""
     if directory is None:
         return ()
-    return tuple(_facts(files_of(directory, database), reads_file=reads_files) for database in StoreDatabase)
+    return tuple(_facts(server_of(directory, database), reads_file=reads_files) for database in StoreDatabase)
 
 
-def _facts(files: ServerFiles, *, reads_file: bool) -> ServerFacts:
+def _facts(server: OvsdbServer, *, reads_file: bool) -> ServerFacts:
     size = free = None
     with suppress(OSError):
-        room = os.statvfs(files.database)
-        size, free = files.database.stat().st_size, room.f_bavail * room.f_frsize
+        room = os.statvfs(server.database)
+        size, free = server.database.stat().st_size, room.f_bavail * room.f_frsize
     role, is_connected, cluster = ServerRole.DOWN, False, None
     with suppress(StoreUnreachable):
-        state = server_state(files.remote, files.serves)
+        state = server_state(server.remote, server.serves)
         role, is_connected = ServerRole.ALONE, state.is_connected
         if state.model == "clustered":
-            asked = ["ovs-appctl", "-T", "5", "-t", str(files.control), "cluster/status", files.serves.value]
+            asked = ["ovs-appctl", "-T", "5", "-t", str(server.control), "cluster/status", server.serves.value]
             output = try_run(asked)
             cluster = parse_cluster_status(output.stdout) if output.exit_code == 0 else None
             role = ServerRole.DOWN if cluster is None else cluster.role
-    gap = _gap(files) if reads_file and cluster is not None else ""
-    left_s = _certificate_left_s(files) if reads_file and role is not ServerRole.DOWN else None
-    return ServerFacts(files.serves, files.database, role, is_connected, cluster, size, free, gap, left_s)
+    gap = _gap(server) if reads_file and cluster is not None else ""
+    left_s = _certificate_left_s(server) if reads_file and role is not ServerRole.DOWN else None
+    return ServerFacts(server.serves, server.database, role, is_connected, cluster, size, free, gap, left_s)
 
 
-def _certificate_left_s(files: ServerFiles) -> float | None:
+def _certificate_left_s(server: OvsdbServer) -> float | None:
     """Return for how long the certificate on the command line of a running server is valid; None if not known."""
     with suppress(OSError):
-        words = Path(f"/proc/{_pid(files)}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        words = Path(f"/proc/{_pid(server)}/cmdline").read_bytes().decode(errors="replace").split("\0")
         for word in words:
             option, _, file = word.partition("=")
             if option == "--certificate" and (ends_s := certificate_end_s(Path(file))):
@@ -715,17 +706,17 @@ def _certificate_left_s(files: ServerFiles) -> float | None:
     return None
 
 
-def _gap(files: ServerFiles) -> str:
+def _gap(server: OvsdbServer) -> str:
     """Return why a server cannot read its file; empty if it can, or this host cannot check it. A server that could not
     write an entry goes on in memory, and writes the later ones (ovsdb/raft.c). Only its file shows the gap."""
     output = ""
     # A read during a write may get a part of an entry.
     for _ in range(_READINGS):
         try:
-            done = try_run(["ovsdb-tool", "check-cluster", str(files.database)])
+            done = try_run(["ovsdb-tool", "check-cluster", str(server.database)])
         except XenoovsError:
             return ""
-        before, output = output, done.stderr.strip().removeprefix(f"ovsdb-tool: {files.database}: ")
+        before, output = output, done.stderr.strip().removeprefix(f"ovsdb-tool: {server.database}: ")
         if done.exit_code == 0:
             return ""
         if output == before:

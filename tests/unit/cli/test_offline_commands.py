@@ -25,7 +25,7 @@ from xenoovs.lab.topology import plan_topology
 from xenoovs.model.explain import all_keys
 from xenoovs.model.templates import template_names
 from xenoovs.store.rows import StoreDatabase
-from xenoovs.store.servers import ServerFiles, files_of
+from xenoovs.store.servers import OvsdbServer, server_of
 from xenoovs.terminal import defaults
 from xenoovs.terminal.output import echo
 
@@ -165,8 +165,8 @@ def test_each_command_is_one_with_these_options(unit: Path) -> None:
 def test_systemd_follows_the_process_that_serves() -> None:
     found = {unit.stem: lines(unit, "PIDFile") for unit in UNITS if lines(unit, "PIDFile")}
     assert found == {
-        "xenoovs-fleet-relay": [str(ServerFiles(FLEET.with_name("relay"), "relay").pid)],
-        "xenoovs-fleet-server@": [str(files_of(FLEET, StoreDatabase.STATES).pid)],
+        "xenoovs-fleet-relay": [str(OvsdbServer(FLEET.with_name("relay"), "relay").pid)],
+        "xenoovs-fleet-server@": [str(server_of(FLEET, StoreDatabase.STATES).pid)],
     }
 
 

@@ -21,7 +21,7 @@ from xenoovs.fleet.snapshot import clocks_ms
 from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
 from xenoovs.store.replica import NO_ANSWER
 from xenoovs.store.rows import StoreDatabase
-from xenoovs.store.servers import files_of
+from xenoovs.store.servers import server_of
 from xenoovs.store.view import Action, Changes, DpuStatus, FleetView, Freeze, lacks
 from xenoovs.switch.certificates import Certificates, common_name
 from xenoovs.terminal.command import EXIT_DIFFERS, user_name
@@ -191,7 +191,7 @@ class FleetRemote:
 @contextmanager
 def fleet_store(directory: Path, remote: FleetRemote | None = None) -> Iterator[FleetStore]:
     """Connect to both databases, for the time of a `with`. `remote`: None for the servers of `directory`."""
-    fleet_remote, states_remote = (files_of(directory, each).remote for each in StoreDatabase)
+    fleet_remote, states_remote = (server_of(directory, each).remote for each in StoreDatabase)
     made = remote or FleetRemote(fleet_remote, states_remote)
     name = "" if made.tls is None else common_name(made.tls.certificate)
     with ExitStack() as stack:

@@ -15,7 +15,7 @@ from xenoovs.fleet.commands.client import FleetStore, changes_fleet, dry_run_opt
 from xenoovs.fleet.plan import DrainWatch, require_groups
 from xenoovs.fleet.rollout import CANARY, LATER_WAVE
 from xenoovs.store.rows import STATUSES, StoreDatabase
-from xenoovs.store.servers import files_of, transact
+from xenoovs.store.servers import server_of, transact
 from xenoovs.store.view import Changes, Dpu, FleetView, is_name
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.output import confirm, echo, print_table
@@ -220,5 +220,5 @@ def forget_command(*, name: str, store: FleetStore) -> None:
     store.change(f"forget {name}", compute)
     if has_state and store.directory is not None:
         report = {"op": "delete", "table": STATUSES.name, "where": [["name", "==", name]]}
-        transact(files_of(store.directory, StoreDatabase.STATES), report)
+        transact(server_of(store.directory, StoreDatabase.STATES), report)
     echo(f"{printable(name)} is no DPU of the fleet any more; what it has installed stays there")

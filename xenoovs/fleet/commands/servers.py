@@ -7,7 +7,6 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 import click
 
@@ -24,14 +23,13 @@ from xenoovs.store.client import DpuStatusReader, StoreClient
 from xenoovs.store.export import MAX_SIZE_BYTES, export_text, parse_export
 from xenoovs.store.rows import DPU_ROLE, OPERATOR_ROLE, READER_ROLE, StoreDatabase, renewed_roles
 from xenoovs.store.servers import (
-    ServerFiles,
+    OvsdbServer,
     StorePort,
     create_databases,
-    files_of,
     is_running,
-    operator_files,
     parse_listen,
     parse_server,
+    server_of,
     server_state,
     start_server,
     stop_server,
@@ -47,7 +45,7 @@ from xenoovs.terminal.output import confirm, echo
 _RELAY_DIRECTORY = Path("/var/lib/xenoovs/relay")
 _READERS, _RELAYED, _STATES = "127.0.0.1:6661", "127.0.0.1:6662", "127.0.0.1:6663"
 _FILES = "Directory of the files on this host."
-_OPERATORS = "operators"
+_OPERATORS, _RELAY = "operators", "relay"
 _READ_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -148,43 +146,43 @@ def server_command(
     Example (with the options of TLS):
       xenoovs fleet server --listen 192.0.2.1:6661 --listen-states 192.0.2.1:6663
     """
-    files = {database: files_of(directory, database) for database in StoreDatabase if only in (None, database.value)}
-    gate = operator_files(directory) if only in (None, _OPERATORS) else None
+    names, gate = [each for each in StoreDatabase if only in (None, each.value)], OvsdbServer(directory, _OPERATORS)
     if stop:
-        return _stop(*([gate] if gate and (only or is_running(gate)) else []), *files.values())
+        is_gate = only == _OPERATORS or (only is None and is_running(gate))
+        return _stop(*([gate] if is_gate else []), *(server_of(directory, each) for each in names))
     gate_port = _operators_port(listen_operators, operators_ca, tls, is_required=only == _OPERATORS)
     given = {
         StoreDatabase.FLEET: (listen, _READERS, READER_ROLE),
         StoreDatabase.STATES: (listen_states, _STATES, DPU_ROLE),
     }
     ports = {
-        database: parse_listen(text or default, role, is_tls=tls is not None)
+        database: [parse_listen(text or default, role, is_tls=tls is not None)]
         for database, (text, default, role) in given.items()
         if text or tls is not None
     }
-    asked = [(found, ports.get(database), dict[str, Any](tls=tls)) for database, found in files.items()]
-    if gate is not None and gate_port is not None and tls is not None and operators_ca is not None:
-        fleet, states = (files_of(directory, database).remote for database in StoreDatabase)
+    asked = [OvsdbServer(directory, each.value, ports.get(each, ()), tls=tls) for each in names]
+    if only in (None, _OPERATORS) and gate_port is not None and tls is not None and operators_ca is not None:
+        fleet, states = (server_of(directory, database).remote for database in StoreDatabase)
         own = Certificates(tls.key, tls.certificate, operators_ca)
-        asked.append((gate, gate_port, {"source": fleet, "states": states, "tls": own}))
-    lacking, waiting = [each for each in asked if not is_running(each[0])], dict[ServerFiles, str]()
+        asked.append(OvsdbServer(directory, _OPERATORS, [gate_port], source=fleet, states=states, tls=own))
+    lacking, waiting = [each for each in asked if not is_running(each)], dict[OvsdbServer, str]()
     try:
         # If all of them run, one is refused.
-        for found, port, options in lacking or [asked[-1 if gate_port else 0]]:
-            waiting[found] = start_server(found, [port] if port else [], **options)
+        for found in lacking or [asked[-1 if gate_port else 0]]:
+            waiting[found] = start_server(found)
     except StoreError:
         for found in waiting:
             stop_server(found)
         raise
-    for found, port, _ in asked:
+    for found in asked:
         if found in waiting:
-            _show(found, port, waiting[found])
+            _show(found, waiting[found])
         else:
             echo(f"{found.name} runs already")
     if listen_states is not None and tls is None:
         echo(
             f"{listen_states} has no TLS: every user of this host can report for any DPU, and so take clients from "
-            f"backends; agents of this host can use --fleet-state {files_of(directory, StoreDatabase.STATES).remote}",
+            f"backends; agents of this host can use --fleet-state {server_of(directory, StoreDatabase.STATES).remote}",
             err=True,
         )
     return 2 if any(waiting.values()) else 0
@@ -231,20 +229,20 @@ def relay_command(*, directory: Path, source: str, listen: str, stop: bool, tls:
     Example (with the options of TLS):
       xenoovs fleet relay --from ssl:192.0.2.1:6661,ssl:192.0.2.2:6661 --listen 192.0.2.9:6662
     """
-    files = ServerFiles(directory.absolute(), "relay")
     if stop:
-        return _stop(files)
+        return _stop(OvsdbServer(directory, _RELAY))
     if not source:
         raise click.UsageError("--from is missing: name the servers, such as --from ssl:192.0.2.1:6661.")
     port = parse_listen(listen, READER_ROLE, is_tls=tls is not None)
-    reason = start_server(files, [port], source=source, tls=tls)
-    _show(files, port, reason)
+    relay = OvsdbServer(directory, _RELAY, [port], source=source, tls=tls)
+    reason = start_server(relay)
+    _show(relay, reason)
     return 2 if reason else 0
 
 
-def _stop(*files: ServerFiles) -> int:
+def _stop(*servers: OvsdbServer) -> int:
     problem: StoreError | None = None
-    for each in files:
+    for each in servers:
         try:
             echo(f"stopped {each.name}" if stop_server(each) else f"{each.name} was not running")
         except StoreError as error:
@@ -255,17 +253,18 @@ def _stop(*files: ServerFiles) -> int:
     return 0
 
 
-def _show(files: ServerFiles, port: StorePort | None, waiting: str) -> None:
+def _show(server: OvsdbServer, waiting: str) -> None:
     if waiting:
-        echo(f"{files.name} runs but does not serve yet: {waiting}; see {files.log}")
+        echo(f"{server.name} runs but does not serve yet: {waiting}; see {server.log}")
         return
     role = ""
     try:
-        state = server_state(files.remote, files.serves)
+        state = server_state(server.remote, server.serves)
         role = {"standalone": "", "relay": ""}.get(state.model, ", leader" if state.is_leader else ", follower")
     except StoreUnreachable as error:
         role = f", but: {error.reason}"
-    echo(f"{files.name} serves at {f'{port.remote} and ' if port else ''}{files.remote}{role}")
+    ports = "".join(f"{port.remote} and " for port in server.listen)
+    echo(f"{server.name} serves at {ports}{server.remote}{role}")
 
 
 _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
@@ -410,7 +409,7 @@ def serve_command(
         for number in (signal.SIGTERM, signal.SIGINT):
             stack.callback(signal.signal, number, signal.signal(number, end))
         changed = Event()
-        fleet, states = (files_of(directory, each) for each in (StoreDatabase.FLEET, StoreDatabase.STATES))
+        fleet, states = (server_of(directory, each) for each in (StoreDatabase.FLEET, StoreDatabase.STATES))
         store = stack.enter_context(StoreClient(fleet.remote, with_intents=True, on_change=changed.set))
         reader = stack.enter_context(DpuStatusReader(states.remote, on_change=changed.set))
         if web is not None:
