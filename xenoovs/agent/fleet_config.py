@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from xenoovs.agent.config_file import DIGEST_DIGITS, ConfigFile, ConfigVersion
 from xenoovs.decision.decision import Stored
 from xenoovs.errors import FleetCacheUnusable, StoreMalformed
 from xenoovs.fleet.plan import Memo, ViewReader, seconds_to_wait
 from xenoovs.model.include import ConfigSources
-from xenoovs.store.rows import DPUS, SERVICES, WATCHES
-from xenoovs.store.view import FORMAT, FleetView, StoredService, Watch
+from xenoovs.store.rows import DPUS, SERVICES, WATCHES, StoreTable, plain_row
+from xenoovs.store.view import FORMAT, FleetView
 from xenoovs.switch.tape import asked
 from xenoovs.switch.undo_journal import replace_file
 
@@ -85,6 +86,7 @@ class FleetConfig(ConfigFile):
 _MAX_SIZE_BYTES = 64 * 1024 * 1024
 """A thousand services of 16 blocks take 1.5 MB."""
 _FACTS, _IDENTITY = ("name", "generation", "intent"), ("store_id", "commit_id", "content")
+_TABLES: Mapping[str, StoreTable[Any]] = {"dpus": DPUS, "services": SERVICES, "watches": WATCHES}
 
 
 class FleetCache:
@@ -118,26 +120,18 @@ class FleetCache:
 
     def save(self, view: FleetView) -> None:
         """Save a view atomically, also if the machine loses power. Blocks; raises OSError."""
-        services = self._memo.each(_service_json, {name: (each,) for name, each in view.services.items()})
-        watches = self._memo.each(_watch_json, {name: (each,) for name, each in view.watches.items()})
-        document = _document(view, services.values(), watches.values()).encode()
+        facts = {"format": FORMAT, **{name: getattr(view, name) for name in (*_FACTS, *_IDENTITY)}}
+        parts = [_json(facts)[1:-1]]
+        for name, table in _TABLES.items():
+            values = {key: (table, value) for key, value in getattr(view, name).items()}
+            parts.append(f'"{name}":[{",".join(self._memo.part(name).each(_row_json, values).values())}]')
+        document = f"{{{','.join(parts)}}}".encode()
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(self.path, sha256(document).hexdigest().encode() + b"\n" + document)
 
 
-def _document(view: FleetView, services: Iterable[str], watches: Iterable[str]) -> str:
-    facts = {"format": FORMAT, **{name: getattr(view, name) for name in (*_FACTS, *_IDENTITY)}}
-    dpus = [{**DPUS.row(each), "groups": sorted(each.groups)} for each in view.dpus.values()]
-    lists = f'"dpus":{_json(dpus)},"services":[{",".join(services)}],"watches":[{",".join(watches)}]'
-    return f"{_json(facts)[:-1]},{lists}}}"
-
-
-def _service_json(service: StoredService) -> str:
-    return _json({**SERVICES.row(service), "groups": sorted(service.groups)})
-
-
-def _watch_json(watch: Watch) -> str:
-    return _json({**WATCHES.row(watch), "witnesses": sorted(watch.witnesses)})
+def _row_json(table: StoreTable[Any], value: object) -> str:
+    return _json(plain_row(table.row(value)))
 
 
 def _json(value: object) -> str:
@@ -148,9 +142,8 @@ def _parse(document: dict[str, object]) -> FleetView:
     """Return the view of a document with the right checksum. Raises the errors that `load` catches for another form."""
     if document["format"] != FORMAT:
         raise ValueError(document["format"])
-    services = {each["name"]: SERVICES.value(each) for each in document["services"]}  # type: ignore[attr-defined]
-    dpus = {each["name"]: DPUS.value(each) for each in document["dpus"]}  # type: ignore[attr-defined]
-    watches = {each["target"]: WATCHES.value(each) for each in document.get("watches", ())}  # type: ignore[attr-defined]
-    # Files of earlier versions do not have the identity.
+    # Files of earlier versions do not have the watches and the identity.
+    listed: dict[str, Any] = {"watches": (), **document}
+    rows = {name: {table.key(each): table.value(each) for each in listed[name]} for name, table in _TABLES.items()}
     facts = {name: document[name] for name in _FACTS} | {name: str(document.get(name, "")) for name in _IDENTITY}
-    return FleetView(**facts, format=FORMAT, ack=0, services=services, dpus=dpus, watches=watches)  # type: ignore[arg-type]
+    return FleetView(**facts, format=FORMAT, ack=0, **rows)  # type: ignore[arg-type]

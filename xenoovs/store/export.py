@@ -21,6 +21,7 @@ from xenoovs.store.rows import (
     Row,
     StoreDatabase,
     StoreTable,
+    plain_row,
     schema_text,
 )
 from xenoovs.store.view import FORMAT, FleetView, IntentState, StoredService
@@ -36,11 +37,6 @@ def declared_columns(database: StoreDatabase) -> Mapping[str, Mapping[str, Any]]
     """Return the types of the columns of each table (RFC 7047, 3.2, <type>)."""
     tables = json.loads(schema_text(database))["tables"]
     return {table: {name: each["type"] for name, each in body["columns"].items()} for table, body in tables.items()}
-
-
-def plain_row(row: Row) -> dict[str, Any]:
-    """Return a row as plain JSON: sets are lists in order."""
-    return {column: sorted(value) if isinstance(value, frozenset) else value for column, value in row.items()}
 
 
 def row_of(given: object, table: str, columns: tuple[str, ...], *, where: str) -> Row:

@@ -173,6 +173,11 @@ def _row(value: Any, columns: Iterable[str]) -> dict[str, Any]:
     }
 
 
+def plain_row(row: Row) -> dict[str, Any]:
+    """Return a row as plain JSON: sets are lists in order."""
+    return {column: sorted(value) if isinstance(value, frozenset) else value for column, value in row.items()}
+
+
 _PLANNED = "planned"
 """The column with the home blocks that are not active blocks too. It is mostly empty, which keeps rows short."""
 
