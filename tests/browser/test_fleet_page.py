@@ -13,7 +13,7 @@ import pytest
 from tests.browser.chromium import CONTRASTS, Tab
 from tests.unit.store.test_cluster import CANDIDATE, LEADER, facts
 from xenoovs.agent.control.serve import open_port
-from xenoovs.fleet.commands.page import served_beside
+from xenoovs.fleet.commands.serve import served_beside
 from xenoovs.fleet.snapshot import DpuRow, DpuState, FleetSnapshot
 from xenoovs.fleet.watch import FleetWatch
 from xenoovs.store.view import DpuStatus, FleetView

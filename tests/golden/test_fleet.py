@@ -17,7 +17,7 @@ from tests.unit.store.test_cluster import LEADER, facts
 from xenoovs.agent.telemetry import exposition
 from xenoovs.dataclass import replace
 from xenoovs.fleet.commands import status
-from xenoovs.fleet.commands.page import fleet_page
+from xenoovs.fleet.commands.serve import fleet_page
 from xenoovs.fleet.commands.top import FleetScreen, fleet_frame, head_height
 from xenoovs.fleet.health import Votes
 from xenoovs.fleet.snapshot import (

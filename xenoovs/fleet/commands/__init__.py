@@ -38,7 +38,7 @@ _COMMANDS = {
     "forget": ("dpus", "Remove a DPU from the fleet."),
     "export": ("servers", "Export the store to a file."),
     "restore": ("servers", "Restore an exported fleet into a new store."),
-    "serve": ("servers", "Run as controller: decide, and write what DPUs install."),
+    "serve": ("serve", "Run as controller: decide, and write what DPUs install."),
 }
 
 

@@ -1,27 +1,19 @@
-"""`xenoovs fleet init`, `server`, `relay`, `serve`, `export`, `restore`: the programs of the store, and its files."""
+"""`xenoovs fleet init`, `server`, `relay`, `export`, `restore`: the servers of the store, and its files."""
 
 from __future__ import annotations
 
-import signal
 import sys
-from contextlib import ExitStack
 from pathlib import Path
-from threading import Event
 
 import click
 
-from xenoovs.agent.control.serve import open_port
 from xenoovs.display import printable
 from xenoovs.errors import FileUnusable, StoreError, StoreUnreachable, counted, first_names
 from xenoovs.fleet.commands.client import FleetStore, changes_fleet, directory_option, on_fleet, yes_option
-from xenoovs.fleet.commands.page import served_beside
-from xenoovs.fleet.controller import ActiveSign, FleetController, time_ms
-from xenoovs.fleet.plan import MAX_WAIT_S, SWITCH_AFTER_S, next_change, restoring
-from xenoovs.fleet.watch import FleetWatch
-from xenoovs.log import LogForm, info, notify, start_logging
-from xenoovs.store.client import DpuStatusReader, StoreClient
+from xenoovs.fleet.controller import time_ms
+from xenoovs.fleet.plan import next_change, restoring
 from xenoovs.store.export import MAX_SIZE_BYTES, export_text, parse_export
-from xenoovs.store.rows import DPU_ROLE, OPERATOR_ROLE, READER_ROLE, StoreDatabase, renewed_roles
+from xenoovs.store.rows import DPU_ROLE, OPERATOR_ROLE, READER_ROLE, StoreDatabase
 from xenoovs.store.servers import (
     OvsdbServer,
     StorePort,
@@ -33,13 +25,12 @@ from xenoovs.store.servers import (
     server_state,
     start_server,
     stop_server,
-    transact,
 )
 from xenoovs.store.view import Changes, FleetView
 from xenoovs.switch.certificates import Certificates
 from xenoovs.switch.undo_journal import replace_file
 from xenoovs.terminal.command import file_behind
-from xenoovs.terminal.options import duration_or_zero, listen_address, time_option, tls_options
+from xenoovs.terminal.options import tls_options
 from xenoovs.terminal.output import confirm, echo
 
 _RELAY_DIRECTORY = Path("/var/lib/xenoovs/relay")
@@ -348,82 +339,3 @@ def _read(file: Path) -> bytes:
             return stream.read(MAX_SIZE_BYTES + 1)
     except OSError as error:
         raise FileUnusable(file=str(file), reason=f"it cannot be read: {error.strerror or error}") from None
-
-
-@click.command("serve")
-@directory_option()
-@click.option(
-    "--log", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format of the log."
-)
-@time_option(
-    "--switch-after",
-    f"{SWITCH_AFTER_S:g}s",
-    type=duration_or_zero,
-    help="Time from a planned change until all DPUs switch to it together; at most 5s. With 0 each switches when it "
-    "receives the change.",
-)
-@click.option(
-    "--web",
-    metavar="ADDRESS:PORT",
-    help="Serve the status page and the metrics, such as 127.0.0.1:8080; beyond loopback it needs a token and TLS.",
-)
-@click.option("--tls-cert", type=_READ_FILE, metavar="FILE", help="Certificate chain for --web, PEM.")
-@click.option("--tls-key", type=_READ_FILE, metavar="FILE", help="Private key for --web, PEM.")
-@click.option("--token-file", type=_READ_FILE, metavar="FILE", help="Require the token in this file.")
-def serve_command(
-    *,
-    directory: Path,
-    log: str,
-    switch_after_s: float,
-    web: str | None,
-    tls_cert: Path | None,
-    tls_key: Path | None,
-    token_file: Path | None,
-) -> None:
-    """Run as controller: decide which backend has which blocks, and write them to the store.
-
-    One runs beside each server of the store. It is active while its server leads the cluster; a server without a
-    cluster always leads. It has no state: it compares config and overrides with the services in the store, and writes
-    the difference in one transaction, which fails if another controller was first. SIGTERM ends it.
-
-    DPUs switch to a planned change (an `apply`, a drain, a weight, a wave) at one moment, by their clocks: keep them
-    right by NTP or PTP. --switch-after is the time that they have to prepare.
-
-    With --web, `/` shows the fleet and the servers of this host, and `/metrics` is for Prometheus; also while the
-    controller is passive.
-    """
-    if (tls_cert is None) != (tls_key is None):
-        raise click.UsageError("--tls-cert and --tls-key go together.")
-    if switch_after_s > MAX_WAIT_S:
-        raise click.UsageError(f"--switch-after {switch_after_s:g}s is more than the {MAX_WAIT_S:g}s that DPUs wait.")
-    if web is None and (tls_cert or token_file):
-        raise click.UsageError("--tls-cert, --tls-key and --token-file go with --web.")
-    start_logging(LogForm(log))
-    is_ending = False
-
-    def end(_number: int, _frame: object) -> None:
-        nonlocal is_ending
-        is_ending = True
-
-    with ExitStack() as stack:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            stack.callback(signal.signal, number, signal.signal(number, end))
-        changed = Event()
-        fleet, states = (server_of(directory, each) for each in (StoreDatabase.FLEET, StoreDatabase.STATES))
-        store = stack.enter_context(StoreClient(fleet.remote, with_intents=True, on_change=changed.set))
-        reader = stack.enter_context(DpuStatusReader(states.remote, on_change=changed.set))
-        if web is not None:
-            tls = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
-            listener = open_port(*listen_address("--web", web), tls=tls, token_file=token_file, option="--web")
-            stack.enter_context(served_beside(FleetWatch(store, reader, directory), listener))
-        notify("READY=1")
-        controller = FleetController(
-            store,
-            reader,
-            sign=ActiveSign(directory),
-            bind_operators=lambda frozen: transact(fleet, *renewed_roles(StoreDatabase.FLEET, is_frozen=frozen)),
-            changed=changed,
-            switch_after_s=switch_after_s,
-        )
-        controller.run(lambda: is_ending)
-    info("stopping; the fleet stays as it is")
