@@ -34,7 +34,6 @@ from typing import Any
 from urllib.parse import quote
 
 from xenoovs.agent.control.app import ask, status_and_code
-from xenoovs.agent.control.auth import is_loopback
 from xenoovs.agent.control.client import ANSWER_TIMEOUT_S
 from xenoovs.agent.control.handlers import ROUTES
 from xenoovs.agent.control.schemas import ErrorAnswer, ErrorDetail
@@ -58,6 +57,7 @@ from xenoovs.model.address import Mac
 from xenoovs.model.balancer import Uplinks
 from xenoovs.openflow.wire.frame import ECHO_REQUEST, FEATURES_REPLY, HEADER, HELLO, MULTIPART_REPLY, VERSION, Frames
 from xenoovs.show.codec import to_json
+from xenoovs.switch.endpoint import is_loopback
 from xenoovs.terminal.reach import connect
 
 _END_S = 5.0

@@ -11,7 +11,6 @@ import sys
 from codecs import IncrementalDecoder, getincrementaldecoder
 from collections import deque
 from collections.abc import Iterator, Mapping
-from ipaddress import ip_address
 from itertools import count
 from random import uniform
 from typing import Any
@@ -41,6 +40,7 @@ import ovs.stream
 
 from xenoovs.store.rows import COMMIT_ID, FLEET, Row, StoreDatabase, monitored_schema
 from xenoovs.switch.certificates import Certificates
+from xenoovs.switch.endpoint import is_loopback
 
 PROBE_INTERVAL_MS = 60_000
 """With the 5 s of `ovs.reconnect`, a client that parses a large update for longer is disconnected, and starts over."""
@@ -127,14 +127,6 @@ class _TlsStream(WholeCharacters, ovs.stream.SSLStream):  # type: ignore[misc]
 
 for _method, _stream in (("unix", _UnixStream), ("tcp", _TcpStream), ("ssl", _TlsStream)):
     ovs.stream.Stream.register_method(_method, _stream)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this host can reach an address. IPv6 is in brackets; of names, only `localhost` counts."""
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def parse_remotes(text: str, tls: Certificates | None) -> list[str]:

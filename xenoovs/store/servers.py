@@ -25,7 +25,7 @@ from xenoovs.dataclass import dataclass
 from xenoovs.display import duration, quantity
 from xenoovs.errors import CommandFailed, StoreError, StoreUnreachable, XenoovsError
 from xenoovs.regex import regex
-from xenoovs.store.replica import is_loopback, parse_remotes
+from xenoovs.store.replica import parse_remotes
 from xenoovs.store.rows import (
     DPU_ROLE,
     FLEET,
@@ -39,6 +39,7 @@ from xenoovs.store.rows import (
 )
 from xenoovs.store.view import FORMAT
 from xenoovs.switch.certificates import Certificates, certificate_end_s, certificate_problem
+from xenoovs.switch.endpoint import is_loopback
 from xenoovs.switch.process import run, try_run
 
 ELECTION_TIMER_MS = 2000

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from ipaddress import ip_address
 from pathlib import Path
 
 from xenoovs.dataclass import dataclass
@@ -269,3 +270,20 @@ def _silent(pid: int | None, process: str, patience_s: float) -> Unresponsive:
     reason = _STATES.get(state, "it hangs, or is very busy")
     fix = ("kill", "-CONT", str(pid)) if state == "T" else ("systemctl", "restart", "openvswitch-switch")
     return Unresponsive(f"{name} has not answered for {span(patience_s)}: {reason}", fix=(fix,))
+
+
+_HOST = regex(r"\[?([0-9A-Za-z.:-]+?)\]?(?::[0-9]{1,5})?")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a `Host` header, or the host of a listen address, names only this machine."""
+    found = _HOST.fullmatch(host)
+    if found is None:
+        return False
+    name = found[1]
+    if host.count(":") > 1 and not host.startswith("["):
+        name = host
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return name.lower() == "localhost"

@@ -32,7 +32,7 @@ from tests.patience import PATIENCE_S, eventually
 from tests.snapshots import snapshot
 from tests.unix_http import ask
 from xenoovs.agent.control import app, handlers, limits
-from xenoovs.agent.control.auth import TokenAuth, is_loopback, read_token
+from xenoovs.agent.control.auth import TokenAuth, read_token
 from xenoovs.agent.control.client import READS
 from xenoovs.agent.control.files import (
     AgentPaths,
@@ -52,7 +52,7 @@ from xenoovs.errors import AgentRuns, ListenError, RequestRefused
 from xenoovs.log import LOGGER
 from xenoovs.migrate.xenoflow import read_xenoflow
 from xenoovs.show.snapshot import Counted, FleetMembership, ServiceView
-from xenoovs.switch.endpoint import answers, find_endpoint
+from xenoovs.switch.endpoint import answers, find_endpoint, is_loopback
 
 
 def send(path: Path, method: str, target: str, body: bytes = b"") -> tuple[int, dict[str, Any]]:

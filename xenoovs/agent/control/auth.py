@@ -7,15 +7,13 @@ import binascii
 import hmac
 import stat
 from collections.abc import Mapping
-from ipaddress import ip_address
 from pathlib import Path
 
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import ListenError, RequestRefused
-from xenoovs.regex import regex
+from xenoovs.switch.endpoint import is_loopback
 
 _MIN_TOKEN_LENGTH = 16
-_HOST = regex(r"\[?([0-9A-Za-z.:-]+?)\]?(?::[0-9]{1,5})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +59,6 @@ def _require_token(token: str, method: str, headers: Mapping[str, str]) -> None:
 
 Auth = TokenAuth | None
 """None for the unix socket, whose file mode admits only its owner and root. They may do everything."""
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a `Host` header, or the host of a listen address, names only this machine."""
-    found = _HOST.fullmatch(host)
-    if found is None:
-        return False
-    name = found[1]
-    if host.count(":") > 1 and not host.startswith("["):
-        name = host
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return name.lower() == "localhost"
 
 
 def read_token(path: Path) -> str:

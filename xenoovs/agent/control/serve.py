@@ -16,12 +16,13 @@ from urllib.parse import quote
 from aiohttp import web
 
 from xenoovs.agent.control.app import bare_app, make_app
-from xenoovs.agent.control.auth import Auth, TokenAuth, is_loopback, read_token
+from xenoovs.agent.control.auth import Auth, TokenAuth, read_token
 from xenoovs.agent.control.limits import REQUEST_TIMEOUT_S, ConnectionLimit
 from xenoovs.agent.tasks import run_all
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import ListenError
 from xenoovs.log import bridge_context, info
+from xenoovs.switch.endpoint import is_loopback
 
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent
