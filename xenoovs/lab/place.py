@@ -19,10 +19,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, Protocol
+from typing import Any
 
 from xenoovs.display import printable, span
-from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, MeasureError
+from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, MeasureError, XenoovsError
 from xenoovs.switch.process import PACKAGES, Completed, start_piped
 
 _SOURCE = Path(__file__).with_name("runner.py")
@@ -33,19 +33,55 @@ _UNDO_TIMEOUT_S = 600.0
 _NOT_STARTED = 127
 
 
-class PlaceTransport(Protocol):
-    """Bytes to and from the runner on a machine."""
+class RunnerStream:
+    """Bytes to and from the runner on a machine. `inlet`, `outlet`: descriptors of its input and output, which may be
+    one. The input does not block."""
 
-    def write(self, data: bytes) -> None: ...
+    def __init__(self, inlet: int, outlet: int) -> None:
+        self._inlet, self._outlet = inlet, outlet
+        self._unread = b""
 
-    def read(self, timeout_s: float) -> bytes | None:
-        """Return the bytes that have arrived; empty after the timeout, None if the runner has exited."""
+    def write(self, data: bytes) -> None:
+        """Raises OSError if the runner has exited."""
+        left = memoryview(data)
+        while left:
+            # Read while writing, so that the two ends cannot block each other.
+            can_read, can_write = self._ready(None, select.POLLOUT)
+            if can_read:
+                self._unread += self._receive()
+            if can_write:
+                with suppress(BlockingIOError):
+                    left = left[os.write(self._inlet, left) :]
 
-    def last_words(self) -> str:
-        """Return why the runner exited, from its stderr."""
+    def read(self, timeout_s: float) -> bytes:
+        """Return the bytes that have arrived; empty after the timeout. Raises OSError if the runner has exited."""
+        if not self._unread and self._ready(timeout_s)[0]:
+            self._unread = self._receive()
+        piece, self._unread = self._unread, b""
+        return piece
+
+    def _receive(self) -> bytes:
+        if piece := os.read(self._outlet, _PIECE_BYTES):
+            return piece
+        raise BrokenPipeError
+
+    def _ready(self, timeout_s: float | None, writing: int = 0) -> tuple[bool, bool]:
+        """Wait, and return whether the output has bytes, and whether the input takes some (`writing`: POLLOUT)."""
+        # Unlike select(2), poll(2) also takes descriptors of 1024 and more.
+        poll = select.poll()
+        if writing:
+            poll.register(self._inlet, writing)
+        poll.register(self._outlet, select.POLLIN | (writing if self._inlet == self._outlet else 0))
+        found = dict(poll.poll(timeout_s and timeout_s * 1000))
+        return bool(found.get(self._outlet, 0) & ~select.POLLOUT), bool(found.get(self._inlet, 0) & ~select.POLLIN)
+
+    def lost(self, name: str) -> XenoovsError:
+        """Return the error that says why the runner on machine `name` has exited."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Close the input of the runner and wait until it has exited."""
+        raise NotImplementedError
 
 
 def _text(data: bytes | bytearray) -> str:
@@ -119,7 +155,7 @@ class RemoteCommand:
 class Place:
     """A machine that runs commands. `name`: its name in a bed file, for messages."""
 
-    def __init__(self, name: str, transport: PlaceTransport, *, timeout_s: float = _READY_TIMEOUT_S) -> None:
+    def __init__(self, name: str, transport: RunnerStream, *, timeout_s: float = _READY_TIMEOUT_S) -> None:
         self.name, self._transport = name, transport
         self._numbers = itertools.count(1)
         self._commands: dict[int, RemoteCommand] = {}
@@ -208,13 +244,14 @@ class Place:
         try:
             self._transport.write(f"{json.dumps(order)}\n".encode())
         except OSError:
-            raise self._lost() from None
+            raise self._transport.lost(self.name) from None
 
     def pump(self, timeout_s: float) -> None:
         """Wait for output of any command, at most `timeout_s`, and add it to that command. Raises MeasureError."""
-        piece = self._transport.read(timeout_s)
-        if piece is None:
-            raise self._lost()
+        try:
+            piece = self._transport.read(timeout_s)
+        except OSError:
+            raise self._transport.lost(self.name) from None
         self._unread += piece
         if b"\n" in piece:
             *lines, self._unread = self._unread.split(b"\n")
@@ -237,60 +274,27 @@ class Place:
                 command.exit_code, command.reason = document["exit"], document.get("reason", "")
                 del self._commands[document["id"]]
 
-    def _lost(self) -> MeasureError:
-        reason = printable(self._transport.last_words())
-        return MeasureError(f"{self.name}: {reason}" if reason else f"{self.name} has ended the connection")
 
-
-class _Pipes:
+class _Pipes(RunnerStream):
     """The streams of a child process: python3 on this machine, or ssh."""
 
     def __init__(self, argv: Sequence[str]) -> None:
         self._program, self._child = argv[0], start_piped(argv)
         if self._child.stdin is None or self._child.stdout is None:
             raise RuntimeError("Popen gave no pipes")
-        self._stdin, self._stdout = self._child.stdin, self._child.stdout
-        self._unread = bytearray()
-        os.set_blocking(self._stdin.fileno(), False)
+        super().__init__(self._child.stdin.fileno(), self._child.stdout.fileno())
+        os.set_blocking(self._inlet, False)
 
-    def write(self, data: bytes) -> None:
-        left = memoryview(data)
-        while left:
-            # Read while writing, so that the two ends cannot block each other.
-            ready = self._ready(None, stdin=True)
-            if self._stdout.fileno() in ready:
-                piece = os.read(self._stdout.fileno(), _PIECE_BYTES)
-                if not piece:
-                    raise BrokenPipeError
-                self._unread += piece
-            if self._stdin.fileno() in ready:
-                with suppress(BlockingIOError):
-                    left = left[os.write(self._stdin.fileno(), left) :]
-
-    def read(self, timeout_s: float) -> bytes | None:
-        if self._unread:
-            piece, self._unread = bytes(self._unread), bytearray()
-            return piece
-        if not self._ready(timeout_s):
-            return b""
-        return os.read(self._stdout.fileno(), _PIECE_BYTES) or None
-
-    def _ready(self, timeout_s: float | None, *, stdin: bool = False) -> set[int]:
-        # Unlike select(2), poll(2) also takes descriptors of 1024 and more.
-        poll = select.poll()
-        poll.register(self._stdout, select.POLLIN)
-        if stdin:
-            poll.register(self._stdin, select.POLLOUT)
-        return {descriptor for descriptor, _ in poll.poll(timeout_s and timeout_s * 1000)}
-
-    def last_words(self) -> str:
+    def lost(self, name: str) -> MeasureError:
         _, errors = self._child.communicate(timeout=_END_TIMEOUT_S)
         lines = [line for line in errors.decode(errors="replace").splitlines() if line.strip()]
-        return lines[-1] if lines else f"`{self._program}` ended with status {self._child.returncode}"
+        reason = lines[-1] if lines else f"`{self._program}` ended with status {self._child.returncode}"
+        return MeasureError(f"{name}: {printable(reason)}")
 
     def close(self) -> None:
-        with suppress(OSError):
-            self._stdin.close()
+        if self._child.stdin is not None:
+            with suppress(OSError):
+                self._child.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             # Read its last output, which would block it otherwise.
             self._child.stdin = None

@@ -19,58 +19,33 @@ from pathlib import Path
 from xenoovs.display import span
 from xenoovs.errors import LabError, MeasureError
 from xenoovs.lab.nic.machine import PORTS, VirtualMachine
-from xenoovs.lab.place import Place, RemoteCommand
+from xenoovs.lab.place import Place, RemoteCommand, RunnerStream
 from xenoovs.switch.process import Completed
 
 # A guest without KVM on a busy machine accepts a command within this time. The command itself may take longer.
 BEGIN_TIMEOUT_S = 60.0
-_STEP_S = 0.2
-_PIECE_BYTES = 65536
 
 
-class _GuestPort:
+class _GuestPort(RunnerStream):
     """The transport of a place through a free port of a guest."""
 
     def __init__(self, machine: VirtualMachine) -> None:
         self._machine, self._stack = machine, ExitStack()
-        self._unread = bytearray()
         try:
-            self._socket = self._free_port()
+            port = self._free_port().fileno()
         except BaseException:
             self._stack.close()
             raise
-
-    def write(self, data: bytes) -> None:
-        left = memoryview(data)
-        while left:
-            # Read while writing, so that the two ends cannot block each other.
-            readable, writable, _ = select.select([self._socket], [self._socket], [], _STEP_S)
-            if readable:
-                self._unread += self._receive()
-            if writable:
-                with suppress(BlockingIOError):
-                    left = left[self._socket.send(left) :]
+        super().__init__(port, port)
 
     def read(self, timeout_s: float) -> bytes:
-        """Return the bytes that have arrived. Raises LabError if the guest has stopped."""
-        if not self._unread and select.select([self._socket], [], [], timeout_s)[0]:
-            self._unread += self._receive()
-        elif self._machine.pid is None:
-            raise self._ended()
-        piece, self._unread = bytes(self._unread), bytearray()
+        piece = super().read(timeout_s)
+        if not piece and self._machine.pid is None:
+            raise BrokenPipeError
         return piece
 
-    def _receive(self) -> bytes:
-        with suppress(ConnectionResetError):
-            if piece := self._socket.recv(_PIECE_BYTES):
-                return piece
-        raise self._ended()
-
-    def _ended(self) -> LabError:
+    def lost(self, _name: str) -> LabError:
         return LabError(f"the virtual machine has ended; {self._machine.last_words()}")
-
-    def last_words(self) -> str:
-        return self._machine.last_words()
 
     def close(self) -> None:
         self._stack.close()
