@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from scripts.demo_fleet.place import new_place
 from scripts.demo_fleet.story import Story, Unfinished
 from xenoovs.errors import XenoovsError
-from xenoovs.lab.host import check_host, probe_host
+from xenoovs.lab.host import check_host
 
 
 def main() -> int:
@@ -27,7 +27,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     try:
-        check_host(probe_host(), needs_ipv6=False)
+        check_host(needs_ipv6=False)
         with new_place() as place:
             Story(place, is_fast=is_fast).run()
     except BrokenPipeError:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from scripts.demo_fleet.place import Place
-from xenoovs.lab.host import probe_host
+from xenoovs.lab.host import has_ipv6
 from xenoovs.lab.lifecycle import add_namespaces, isolate
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs
 from xenoovs.lab.responder import CheckAnswer, Job, render_job
@@ -82,7 +82,7 @@ def _set(place: Place, host: str, value: int, *paths: str) -> None:
 
 def _up(*devices: str) -> list[str]:
     # Without link-local addresses no router solicitations are among the packets.
-    options = "addrgenmode none up" if probe_host().has_ipv6 else "up"
+    options = "addrgenmode none up" if has_ipv6() else "up"
     return [f"link set dev {device} {options}" for device in devices]
 
 

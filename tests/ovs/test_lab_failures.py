@@ -45,7 +45,7 @@ def healthy(lab: Lab, xenoovs: CommandLine) -> Iterator[None]:
 
 
 def one(lab: Lab) -> MachineStatus:
-    return next(machine for machine in lab_status(lab).machines if machine.names == ("one",))
+    return next(machine for machine in lab_status(lab).machines if machine.machine.names == ("one",))
 
 
 @pytest.mark.parametrize(
@@ -183,12 +183,12 @@ def test_heal_repairs_what_a_killed_fail_has_left(lab: Lab, xenoovs: CommandLine
     assert xenoovs("lab", "heal", "--lab", NAME).status == 0
     assert failures_of(lab) == {}
     eventually(lambda: one(lab).is_up, "it is up again")
-    namespace = one(lab).namespace
+    namespace = one(lab).machine.namespace
     eventually(lambda: len(run(["ip", "netns", "pids", namespace]).stdout.split()) == 1, "one program")
 
 
 def test_a_program_that_was_killed_by_hand_is_down_and_heals(lab: Lab, xenoovs: CommandLine) -> None:
-    (pid,) = run(["ip", "netns", "pids", one(lab).namespace]).stdout.split()
+    (pid,) = run(["ip", "netns", "pids", one(lab).machine.namespace]).stdout.split()
     os.kill(int(pid), signal.SIGKILL)
     eventually(lambda: one(lab).answer == "connection refused", "it is seen")
     assert re.search(r"^one .* down +connection refused", xenoovs("lab", "status", "--lab", NAME).out, re.MULTILINE)

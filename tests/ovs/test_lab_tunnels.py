@@ -159,7 +159,7 @@ def test_a_backend_behind_a_tunnel_fails_alone(lab: Lab, how: Failure, name: str
         assert {service.service: service.lost for service in report.services if service.lost} == mine
         status = lab_status(lab)
         assert status.state == "failing"
-        assert [one.names for one in status.machines if not one.is_up] == [(name,)]
+        assert [one.machine.names for one in status.machines if not one.is_up] == [(name,)]
     finally:
         heal(lab, [machine], inside)
     # A link that comes up forgets its neighbours: the first question may get no answer.

@@ -12,7 +12,7 @@ from pathlib import Path
 from xenoovs.dataclass import dataclass, field
 from xenoovs.errors import LabError
 from xenoovs.lab.topology import is_namespace_of
-from xenoovs.switch.process import PACKAGES, Completed, missing_programs, run, try_run
+from xenoovs.switch.process import Completed, missing_programs, run, try_run
 
 Progress = Callable[[str, int, int], None]
 """Called with the current step, the number of steps done, and the number of steps in all."""
@@ -27,43 +27,29 @@ _TUN = Path("/dev/net/tun")
 _IPV6 = Path("/proc/sys/net/ipv6")
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
-    """Facts about a host. `missing`: tools that are not installed. `has_ipv6`: whether the kernel has IPv6 enabled."""
-
-    is_root: bool
-    missing: tuple[str, ...]
-    has_tun: bool
-    has_ipv6: bool
+def has_ipv6() -> bool:
+    """Return whether the kernel has IPv6 enabled."""
+    return _IPV6.exists()
 
 
-def probe_host() -> Host:
-    return Host(
-        is_root=os.geteuid() == 0,
-        missing=tuple(missing_programs(_TOOLS)),
-        has_tun=_TUN.exists() and os.access(_TUN, os.R_OK | os.W_OK),
-        has_ipv6=_IPV6.exists(),
-    )
-
-
-def check_root(*, is_root: bool | None = None) -> None:
-    """Raise LabError unless this process is root. `is_root`: None to check it here."""
-    if not (os.geteuid() == 0 if is_root is None else is_root):
+def check_root() -> None:
+    """Raise LabError unless this process is root."""
+    if os.geteuid() != 0:
         raise LabError("a lab is made of network namespaces, which takes root: run the same command with `sudo`")
 
 
-def check_host(host: Host, *, needs_ipv6: bool) -> None:
+def check_host(*, needs_ipv6: bool) -> None:
     """Raise LabError with the first missing requirement and the command that adds it."""
-    check_root(is_root=host.is_root)
-    if host.missing:
-        packages = " ".join(sorted({PACKAGES.get(tool, tool) for tool in host.missing}))
-        raise LabError(f"{', '.join(host.missing)} not found; on Debian: `apt-get install {packages}`")
-    if not host.has_tun:
+    check_root()
+    if missing := missing_programs(_TOOLS):
+        packages = " ".join(sorted(set(missing.values())))
+        raise LabError(f"{', '.join(missing)} not found; on Debian: `apt-get install {packages}`")
+    if not os.access(_TUN, os.R_OK | os.W_OK):
         raise LabError(
             f"{_TUN} cannot be opened, which Open vSwitch needs for its userspace datapath: `modprobe tun`, "
             f"or give the container that device (`--device {_TUN}`)"
         )
-    if needs_ipv6 and not host.has_ipv6:
+    if needs_ipv6 and not has_ipv6():
         raise LabError("the config has IPv6 services and the kernel's IPv6 is off: boot without `ipv6.disable=1`")
 
 

@@ -19,7 +19,7 @@ from xenoovs.lab.topology import Topology, check_name
 from xenoovs.switch.endpoint import Endpoint
 
 if TYPE_CHECKING:
-    from xenoovs.lab.config import FollowedConfig
+    from xenoovs.lab.servers import FollowedConfig
     from xenoovs.model.balancer import Balancer
 
 MARK = "XENOOVS_LAB_PROCESS"
@@ -118,7 +118,7 @@ class Lab:
         start_vswitchd_again(self.ovs)
 
     def config_parser(self) -> FollowedConfig:
-        from xenoovs.lab.config import FollowedConfig
+        from xenoovs.lab.servers import FollowedConfig
 
         return FollowedConfig(self)
 
@@ -241,6 +241,28 @@ def write_whole(path: Path, content: str | bytes) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def write_config(directory: Path, balancer: Balancer) -> None:
+    """Write the config of a lab into its directory, atomically."""
+    from xenoovs.model.emit import render_config
+
+    write_whole(directory / CONFIG, render_config(balancer))
+
+
+def link_config(directory: Path, config: Path) -> None:
+    """Link the lab's config file into the lab's directory, atomically. Commands without FILE use the link."""
+    draft = directory / f"{CONFIG_SOURCE}.new"
+    draft.unlink(missing_ok=True)
+    draft.symlink_to(config.resolve())
+    draft.replace(directory / CONFIG_SOURCE)
+
+
+def config_of(lab: Lab) -> Balancer:
+    """Return the config of a lab. Raises ConfigError, ConfigUnreadable."""
+    from xenoovs.model.load import load_config
+
+    return lab.adapted(load_config(lab.directory / CONFIG, for_lab=True))
 
 
 @contextmanager

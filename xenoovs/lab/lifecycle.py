@@ -18,11 +18,11 @@ from xenoovs.lab.host import (
     check_host,
     check_root,
     delete_namespace,
+    has_ipv6,
     kill_and_wait,
     marked_processes,
     namespaces_of,
     no_progress,
-    probe_host,
     processes_in,
 )
 from xenoovs.lab.lab import DEFAULT_DIRECTORY, MARK, Lab, LabState, directory_of, sole_owner, write_state
@@ -58,7 +58,7 @@ def up(name: str, balancer: Balancer, *, directory: Path | None = None, progress
     exists, or a name does not fit. After any error, also Ctrl-C, everything is removed again."""
     topology = plan_topology(name, balancer)
     check_userspace(balancer)
-    check_host(probe_host(), needs_ipv6=Family.IPV6 in families_of(balancer))
+    check_host(needs_ipv6=Family.IPV6 in families_of(balancer))
     with new_lab(topology, directory=directory) as place:
         lab = Lab(place, topology)
         LabBuilder(lab, balancer, progress).build()
@@ -140,7 +140,7 @@ class LabBuilder:
 
     def set_up(self, ends: Iterable[End]) -> None:
         # Without a link-local address the kernel sends no router solicitations.
-        options = "addrgenmode none up" if probe_host().has_ipv6 else "up"
+        options = "addrgenmode none up" if has_ipv6() else "up"
         for namespace in self.topology.namespaces:
             devices = [end.interface for end in ends if end.namespace == namespace]
             self.netns.batch((f"link set dev {device} {options}" for device in devices), namespace=namespace)

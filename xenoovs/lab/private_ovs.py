@@ -23,7 +23,6 @@ _START_TIMEOUT_S = 120.0
 _LOCK_PATIENCE_S, _LOCK_STEP_S = 20.0, 0.02
 _ORPHANED_S = 5
 _STARTED = "started.json"
-_DAEMONS = ("ovs-vswitchd", "ovsdb-server")
 
 
 class Datapath(Enum):
@@ -88,12 +87,14 @@ class PrivateOvs:
 
     def pids(self) -> tuple[int, ...]:
         """Return the process ids of the running daemons: ovs-vswitchd, then ovsdb-server."""
-        found = (_read_pid(self.directory / f"{daemon}.pid") for daemon in _DAEMONS)
-        return tuple(pid for pid in found if pid is not None and self._owns(pid))
-
-    def _owns(self, pid: int) -> bool:
-        # After a crash the pid file remains, and the pid may belong to another process.
-        return environment_of(pid).get("OVS_RUNDIR") == str(self.directory)
+        found = []
+        for daemon in ("ovs-vswitchd", "ovsdb-server"):
+            with suppress(FileNotFoundError, ValueError):
+                pid = int((self.directory / f"{daemon}.pid").read_text())
+                # After a crash the pid file remains, and the pid may belong to another process.
+                if environment_of(pid).get("OVS_RUNDIR") == str(self.directory):
+                    found.append(pid)
+        return tuple(found)
 
 
 LAB_MAX_IDLE_MS = 300_000
@@ -126,10 +127,9 @@ def start_database(ovs: PrivateOvs, *, netns: str | None = None) -> None:
     """Start ovsdb-server, with the existing database if there is one."""
     conf = ovs.directory / "conf.db"
     if not conf.exists():
-        _run_daemon(ovs, ["ovsdb-tool", "create", str(conf), str(_schema())])
-    options = [str(conf), f"--remote=p{ovs.db}", *_daemon_options(ovs, "ovsdb-server")]
-    _wait_until_released(ovs.directory / "ovsdb-server.pid")
-    _run_daemon(ovs, ["ovsdb-server", *options], netns=netns)
+        create = ["ovsdb-tool", "create", str(conf), str(_schema())]
+        run(create, env={**ovs.env, **ovs.marks}, timeout_s=_START_TIMEOUT_S)
+    _start(ovs, ["ovsdb-server", str(conf), f"--remote=p{ovs.db}"], netns=netns)
     ovs.vsctl("--no-wait", "init")
 
 
@@ -137,10 +137,8 @@ def start_vswitchd(ovs: PrivateOvs, *, datapath: Datapath, netns: str | None = N
     """Start ovs-vswitchd. Each userspace datapath needs its own namespace, because of its tap `ovs-netdev`."""
     dummy = ["--enable-dummy=system"] if datapath is Datapath.DUMMY else []
     system = [] if datapath is Datapath.KERNEL else ["--disable-system"]
-    options = [ovs.db, *system, *dummy, *_daemon_options(ovs, "ovs-vswitchd")]
-    _wait_until_released(ovs.directory / "ovs-vswitchd.pid")
     (ovs.directory / _STARTED).write_text(json.dumps({"datapath": datapath.value, "netns": netns}))
-    _run_daemon(ovs, ["ovs-vswitchd", *options], netns=netns)
+    _start(ovs, ["ovs-vswitchd", ovs.db, *system, *dummy], netns=netns)
 
 
 def start_vswitchd_again(ovs: PrivateOvs) -> None:
@@ -161,20 +159,13 @@ def stop_process(pid: int) -> None:
         kill_and_wait([pid])
 
 
-def _run_daemon(ovs: PrivateOvs, argv: list[str], *, netns: str | None = None) -> None:
+def _start(ovs: PrivateOvs, argv: list[str], *, netns: str | None) -> None:
+    """Start a daemon in the background, once an earlier one has ended."""
+    files = ovs.directory / argv[0]
+    _wait_until_released(Path(f"{files}.pid"))
     inside = ["ip", "netns", "exec", netns] if netns else []
-    run([*inside, *argv], env={**ovs.env, **ovs.marks}, timeout_s=_START_TIMEOUT_S)
-
-
-def _daemon_options(ovs: PrivateOvs, daemon: str) -> list[str]:
-    here = ovs.directory
-    return [
-        f"--pidfile={here / daemon}.pid",
-        f"--log-file={here / daemon}.log",
-        "-vconsole:off",
-        "--detach",
-        "--no-chdir",
-    ]
+    options = [f"--pidfile={files}.pid", f"--log-file={files}.log", "-vconsole:off", "--detach", "--no-chdir"]
+    run([*inside, *argv, *options], env={**ovs.env, **ovs.marks}, timeout_s=_START_TIMEOUT_S)
 
 
 def _wait_until_released(pid_file: Path) -> None:
@@ -186,9 +177,3 @@ def _wait_until_released(pid_file: Path) -> None:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             time.sleep(_LOCK_STEP_S)
-
-
-def _read_pid(path: Path) -> int | None:
-    with suppress(FileNotFoundError, ValueError):
-        return int(path.read_text())
-    return None

@@ -12,12 +12,14 @@ from pathlib import Path
 from xenoovs.display import span
 from xenoovs.errors import CommandFailed, LabError
 from xenoovs.lab.host import LabNetns, kill_and_wait, marked_processes, namespaces_of, processes_in
-from xenoovs.lab.lab import MARK, Lab, sole_owner, write_whole
-from xenoovs.lab.probing import job_of
+from xenoovs.lab.lab import MARK, Lab, link_config, sole_owner, write_config, write_whole
+from xenoovs.lab.probing import in_lab, job_of
 from xenoovs.lab.responder import Job, render_job
 from xenoovs.lab.topology import Machine
 from xenoovs.lab.underlay import machine_ovs
+from xenoovs.log import warn
 from xenoovs.model.balancer import Balancer, ProbeKind
+from xenoovs.model.include import ConfigSources
 from xenoovs.switch.process import PYTHON_MODULE, run
 
 SLOW_S = 2.0
@@ -35,24 +37,16 @@ class Failure(Enum):
     SILENT = "silent"
     SLOW = "slow"
 
-    @property
-    def effect(self) -> str:
-        return _EFFECTS[self]
 
-    @property
-    def unnoticed_by(self) -> frozenset[ProbeKind]:
-        """Return the probes that do not detect the failure, as the machine's kernel still answers them."""
-        return _UNNOTICED.get(self, frozenset())
-
-
-_EFFECTS = {
+EFFECTS = {
     Failure.LINK: "its cable is unplugged",
     Failure.PORT: "its program has ended, and the kernel refuses connections",
     Failure.SILENT: "it receives packets and answers nothing, not even ARP",
     Failure.SLOW: f"its program answers after {span(SLOW_S)}",
 }
 _KERNEL = frozenset({ProbeKind.ICMP, ProbeKind.ARP})
-_UNNOTICED = {Failure.PORT: _KERNEL, Failure.SLOW: _KERNEL | {ProbeKind.TCP}}
+UNNOTICED_BY = {Failure.PORT: _KERNEL, Failure.SLOW: _KERNEL | {ProbeKind.TCP}}
+"""The probes that do not detect a failure, as the machine's kernel still answers them."""
 
 
 def check_complete(lab: Lab) -> None:
@@ -143,6 +137,30 @@ def follow_config(
         if failure is Failure.SLOW:
             job = replace(job, delay_s=SLOW_S)
         _run_responder(lab, machine, None if failure is Failure.PORT else job)
+
+
+class FollowedConfig:
+    """Parses the config of an agent in a lab, and makes the backends answer its health checks."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._is_warned = False
+
+    def __call__(self, text: bytes, sources: ConfigSources) -> Balancer:
+        """Return the config, as `ConfigParser` does. Raises ConfigError, LabError."""
+        from xenoovs.model.load import parse_config
+
+        written = parse_config(text, file=str(sources.main), sources=sources, for_lab=True)
+        if written.announce is not None and not self._is_warned:
+            self._is_warned = True
+            warn("announce is ignored in a lab", reason="its routes would be those of this host")
+        balancer = in_lab(written, self._lab.topology)
+        with sole_owner(self._lab.directory):
+            write_config(self._lab.directory, balancer)
+            if sources.main is not None:
+                link_config(self._lab.directory, sources.main)
+            follow_config(self._lab, balancer, self._lab.topology.machines)
+        return balancer
 
 
 def _run_responder(lab: Lab, machine: Machine, job: Job | None) -> None:

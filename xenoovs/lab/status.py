@@ -18,15 +18,10 @@ class MachineStatus:
     """The health of a backend machine. `answer`: its answer to a query for its names, or why there is none. `received`:
     packets that reached it since `up`; None if its namespace is missing."""
 
-    label: str
-    names: tuple[str, ...]
-    namespace: str
-    mac: str
-    egress: str
-    address: str
+    machine: Machine
     failure: Failure | None
-    answer: str
     latency_s: float | None
+    answer: str
     received: int | None
 
     @property
@@ -63,7 +58,7 @@ class LabStatus:
 def lab_status(lab: Lab) -> LabStatus:
     """Return the health of a lab. Raises LabError without root."""
     check_root()
-    topology, failures = lab.topology, failures_of(lab)
+    topology, failures, unasked = lab.topology, failures_of(lab), (None, "cannot be asked")
     present = namespaces_of(lab.name)
     answers = _answers(lab) if topology.switch_namespace in present else {}
     return LabStatus(
@@ -74,31 +69,15 @@ def lab_status(lab: Lab) -> LabStatus:
         lab.ovs.db,
         lab.ovs.pids(),
         missing=tuple(namespace for namespace in topology.namespaces if namespace not in present),
-        machines=tuple(_machine_status(machine, failures, answers) for machine in topology.machines),
-    )
-
-
-def _machine_status(
-    machine: Machine, failures: dict[str, Failure], answers: dict[str, tuple[float | None, str]]
-) -> MachineStatus:
-    address = machine.own_addresses[0]
-    latency_s, answer = answers.get(address, (None, "cannot be asked"))
-    return MachineStatus(
-        machine.label,
-        machine.names,
-        machine.namespace,
-        machine.mac,
-        machine.egress,
-        address,
-        failures.get(machine.label),
-        answer,
-        latency_s,
-        _received(machine),
+        machines=tuple(
+            MachineStatus(one, failures.get(one.label), *answers.get(one.address, unasked), _received(one))
+            for one in topology.machines
+        ),
     )
 
 
 def _answers(lab: Lab) -> dict[str, tuple[float | None, str]]:
-    addresses = [machine.own_addresses[0] for machine in lab.topology.machines]
+    addresses = [machine.address for machine in lab.topology.machines]
     argv = [*PYTHON_MODULE, "xenoovs.lab.inquiry"]
     try:
         done = LabNetns(lab.marks).execute(lab.topology.switch_namespace, argv, stdin=json.dumps(addresses))

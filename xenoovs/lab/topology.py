@@ -207,6 +207,11 @@ class Machine:
     vlan: int = NO_TAG
 
     @property
+    def address(self) -> str:
+        """Return the address at which `lab status` queries the machine."""
+        return self.own_addresses[0]
+
+    @property
     def switch_interface(self) -> str:
         return f"{RESERVED_PREFIX}{self.label}"
 

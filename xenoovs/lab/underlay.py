@@ -183,22 +183,14 @@ class LabAssociations:
     number: int
     keys: tuple[str, str]
 
-    def switch_lines(self) -> Iterator[str]:
-        yield from self._associations()
-        yield from self._policies(self.local, self.remote)
-
-    def machine_lines(self) -> Iterator[str]:
-        yield from self._associations()
-        yield from self._policies(self.remote, self.local)
-
-    def _associations(self) -> Iterator[str]:
+    def lines(self, here: str) -> Iterator[str]:
+        """Yield the commands of ip(8) for one end, which has the address `here`."""
+        there = self.remote if here == self.local else self.local
         ways = ((self.local, self.remote), (self.remote, self.local))
         for way, ((source, destination), key) in enumerate(zip(ways, self.keys, strict=True)):
             spi = _FIRST_SPI + 2 * self.number + way
             identity = f"src {source} dst {destination} proto esp spi {spi} reqid {self.number} mode transport"
             yield f"xfrm state add {identity} aead rfc4106(gcm(aes)) 0x{key} {_ICV_BITS}"
-
-    def _policies(self, here: str, there: str) -> Iterator[str]:
         for direction, source, destination in (("out", here, there), ("in", there, here)):
             to = f"src {source} dst {destination}"
             template = f"tmpl {to} proto esp reqid {self.number} mode transport"

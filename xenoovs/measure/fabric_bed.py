@@ -14,7 +14,7 @@ from xenoovs.agent.control.files import agent_paths
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import MeasureError
 from xenoovs.lab.fabric.plan import BRIDGE, Fabric, Site, elephant_net
-from xenoovs.lab.fabric.status import forward_lines, silence_lines
+from xenoovs.lab.fabric.status import FORWARDING, SILENT, queue_lines
 from xenoovs.lab.host import check_root
 from xenoovs.lab.lab import FabricLab, open_fabric
 from xenoovs.lab.place import Place, RemoteCommand, this_machine
@@ -243,5 +243,5 @@ def elephant(bed: FabricBed, path: int, *, load: float, is_reverse: bool) -> Ite
 def dying_spine(bed: FabricBed, path: int) -> Iterator[Callable[[], None]]:
     """Yield the function that makes a spine drop all packets; at the end it forwards again, even if killed."""
     spine = bed.spines[path]
-    with spine.undone_at_end("tc", "-batch", "-", stdin=forward_lines(bed.fabric, spine.role)):
-        yield lambda: spine.start("tc", "-batch", "-", stdin=silence_lines(bed.fabric, spine.role)).close_input()
+    with spine.undone_at_end("tc", "-batch", "-", stdin=queue_lines(bed.fabric, spine.role, FORWARDING)):
+        yield lambda: spine.start("tc", "-batch", "-", stdin=queue_lines(bed.fabric, spine.role, SILENT)).close_input()

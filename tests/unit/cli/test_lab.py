@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import SMALL_CONFIG, CommandLine
-from xenoovs.lab import config as lab_config
-from xenoovs.lab.config import FollowedConfig
+from xenoovs.lab import servers
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.topology import plan_topology
 from xenoovs.model.include import ConfigSources
@@ -32,9 +31,9 @@ def test_an_agent_in_a_lab_logs_once_that_it_announces_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     topology = plan_topology("x", parse_config(SMALL_CONFIG, file="my.yaml", for_lab=True))
-    monkeypatch.setattr(lab_config, "follow_config", lambda *_: None)
+    monkeypatch.setattr(servers, "follow_config", lambda *_: None)
     caplog.set_level(logging.INFO)
-    parse, sources = FollowedConfig(Lab(tmp_path, topology)), ConfigSources(tmp_path / "my.yaml")
+    parse, sources = servers.FollowedConfig(Lab(tmp_path, topology)), ConfigSources(tmp_path / "my.yaml")
     parse(SMALL_CONFIG.encode(), sources)
     assert not caplog.records
     for _ in range(3):

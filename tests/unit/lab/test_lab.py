@@ -20,7 +20,7 @@ from tests.patience import eventually
 from tests.switch_tunnels import GENEVE, behind_tunnels
 from xenoovs.errors import LabError
 from xenoovs.lab import host
-from xenoovs.lab.host import Host, check_host, is_alive, kill_and_wait
+from xenoovs.lab.host import check_host, is_alive, kill_and_wait
 from xenoovs.lab.lab import directory_of, open_lab
 from xenoovs.lab.nic import call
 from xenoovs.lab.nic.machine import VirtualMachine
@@ -29,25 +29,36 @@ from xenoovs.lab.topology import check_name, is_namespace_of, lab_namespace
 from xenoovs.lab.underlay import associations_of
 from xenoovs.model.tunnel import Ipsec, TunnelPorts, TunnelType
 
-GOOD = Host(is_root=True, missing=(), has_tun=True, has_ipv6=True)
-
-
-MISSING = {
-    "root": replace(GOOD, is_root=False),
-    "programs": replace(GOOD, missing=("ip", "ovs-vswitchd")),
-    "tun": replace(GOOD, has_tun=False),
-    "IPv6": replace(GOOD, has_ipv6=False),
+MISSING: dict[str, tuple[object, str, object]] = {
+    "root": (os, "geteuid", lambda: 1),
+    "programs": (host, "missing_programs", lambda _: {"ip": "iproute2", "ovs-vswitchd": "openvswitch-switch"}),
+    "tun": (os, "access", lambda *_: False),
+    "IPv6": (host, "has_ipv6", lambda: False),
 }
+
+
+def lacking(name: str, *, needs_ipv6: bool) -> None:
+    """Check a host that lacks only what `name` says."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: 0)
+        patch.setattr(os, "access", lambda *_: True)
+        patch.setattr(host, "missing_programs", lambda _: {})
+        patch.setattr(host, "has_ipv6", lambda: True)
+        if name:
+            patch.setattr(*MISSING[name])
+        check_host(needs_ipv6=needs_ipv6)
+
+
 NAMES = ("", "A", "a_b", "-a", "a-", "a/b", "a b", "ä", "..", "../a", "a\n", "a" * 17)
 
 
 def test_what_is_missing_and_unusable_names_are_reported_with_the_remedy(*, update_golden: bool) -> None:
     for good in ("a", "7", "demo-2", "a" * 16):
         check_name(good)
-    check_host(GOOD, needs_ipv6=True)
-    check_host(MISSING["IPv6"], needs_ipv6=False)
+    lacking("", needs_ipv6=True)
+    lacking("IPv6", needs_ipv6=False)
     calls: dict[str, Callable[[], object]] = {
-        **{name: partial(check_host, lacking, needs_ipv6=True) for name, lacking in MISSING.items()},
+        **{name: partial(lacking, name, needs_ipv6=True) for name in MISSING},
         **{repr(name): partial(directory_of, name, Path("/run/given")) for name in NAMES},
     }
     said = dict[str, str]()
@@ -103,7 +114,7 @@ SECURE = replace(GENEVE, ports=TunnelPorts.EACH, ipsec=Ipsec(psk_file="/k"))
 
 def test_both_ends_have_the_same_keys_and_mirrored_policies() -> None:
     first, second = associations_of(behind_tunnels(SECURE))
-    switch, machine = tuple(first.switch_lines()), tuple(first.machine_lines())
+    switch, machine = tuple(first.lines(first.local)), tuple(first.lines(first.remote))
     assert [line for line in switch if " state " in line] == [line for line in machine if " state " in line]
     to = f"src {first.local} dst {first.remote} proto udp dport 6081 tmpl"
     assert any(line.startswith(f"xfrm policy add dir out {to}") for line in switch)

@@ -21,9 +21,8 @@ from xenoovs.errors import LabError, XenoovsError, counted, first_names, worded
 from xenoovs.lab import lifecycle, servers, traffic
 from xenoovs.lab.client import Pace
 from xenoovs.lab.commands import fabric as lab_fabric
-from xenoovs.lab.config import config_of, link_config, write_config
 from xenoovs.lab.host import check_root
-from xenoovs.lab.lab import directory_of, fabric_of, lab_names, open_lab
+from xenoovs.lab.lab import config_of, directory_of, fabric_of, lab_names, link_config, open_lab, write_config
 from xenoovs.lab.nic import up as nic_up
 from xenoovs.lab.probing import in_lab
 from xenoovs.lab.servers import Failure
@@ -207,7 +206,8 @@ def status_command(context: click.Context, /, name: str, *, output: OutputFormat
     rows = list[list[str]]()
     for m in status.machines:
         received = "-" if m.received is None else str(m.received)
-        rows.append([", ".join(m.names), m.namespace, m.address, _state(m), _answer(m), received])
+        one = m.machine
+        rows.append([", ".join(one.names), one.namespace, one.address, _state(m), _answer(m), received])
     print_table(["BACKEND", "NAMESPACE", "ADDRESS", "STATE", "ANSWER", "RECEIVED"], rows, right=[5])
     context.exit(exit_status)
 
@@ -250,7 +250,7 @@ def fail_command(backend: str, name: str, *, how: str, output: OutputFormat) -> 
     if output is OutputFormat.JSON:
         print_json({"lab": name, "backend": _label(machine), "failure": how})
         return
-    echo(f"{_label(machine)} fails ({how}): {failure.effect}")
+    echo(f"{_label(machine)} fails ({how}): {servers.EFFECTS[failure]}")
     for service, probe in _unaware(balancer, machine, failure):
         echo(f"health check of {service} does not notice: the kernel still answers {probe.value} probes")
     echo(f"next: xenoovs lab heal {machine.names[0]} --lab {name}")
@@ -506,8 +506,20 @@ def _progress_bar(title: str) -> Iterator[Callable[[str, int, int], None]]:
 def _document(status: LabStatus) -> dict[str, object]:
     document = {**asdict(status), "healthy": status.is_healthy}
     document["machines"] = [
-        {**asdict(machine), "failure": machine.failure and machine.failure.value, "is_up": machine.is_up}
-        for machine in status.machines
+        {
+            "label": each.machine.label,
+            "names": each.machine.names,
+            "namespace": each.machine.namespace,
+            "mac": each.machine.mac,
+            "egress": each.machine.egress,
+            "address": each.machine.address,
+            "failure": each.failure and each.failure.value,
+            "answer": each.answer,
+            "latency_s": each.latency_s,
+            "received": each.received,
+            "is_up": each.is_up,
+        }
+        for each in status.machines
     ]
     return document
 
@@ -534,6 +546,6 @@ def _unaware(balancer: Balancer, machine: Machine, how: Failure) -> list[tuple[s
         (service.name, service.health.probe)
         for service in balancer.services
         if service.health is not None
-        and service.health.probe in how.unnoticed_by
+        and service.health.probe in servers.UNNOTICED_BY.get(how, ())
         and any(backend.name in machine.names for backend in service.backends)
     ]

@@ -22,11 +22,11 @@ from xenoovs.lab.fabric.plan import (
     plan_fabric,
     site_net,
 )
-from xenoovs.lab.host import LabNetns, Progress, check_host, no_progress, probe_host
+from xenoovs.lab.host import LabNetns, Progress, check_host, no_progress
 from xenoovs.lab.lab import FabricLab
-from xenoovs.lab.lifecycle import add_namespaces, isolate, link_line, new_lab, take_steps
+from xenoovs.lab.lifecycle import add_namespaces, isolate, new_lab, take_steps
 from xenoovs.lab.private_ovs import LAB_MAX_IDLE_MS, Datapath, start_private_ovs
-from xenoovs.lab.topology import HOST_PORT, End, Link
+from xenoovs.lab.topology import HOST_PORT
 
 TUNNEL = "vxlan0"
 """The tunnel device in each host."""
@@ -61,7 +61,7 @@ _KEEP_NO_METRICS = "ipv4/tcp_no_metrics_save"
 def up(name: str, shape: FabricShape, *, directory: Path | None = None, progress: Progress = no_progress) -> FabricLab:
     """Build fabric lab `name`; its bridges have no flows yet. Raises what `lifecycle.up` raises; errors undo all."""
     fabric = plan_fabric(name, shape)
-    check_host(probe_host(), needs_ipv6=False)
+    check_host(needs_ipv6=False)
     with new_lab(fabric, directory=directory) as place:
         lab = FabricLab(place, fabric)
         FabricBuilder(lab, progress).build()
@@ -92,19 +92,16 @@ class FabricBuilder:
 
     def _add_links(self) -> None:
         for machine in self.fabric.machines:
-            lines = [link_line(self._link(cable)) for cable in self.fabric.cables if cable.near.machine == machine]
-            self.netns.batch(lines, namespace=self.fabric.namespace(machine))
+            cables = (cable for cable in self.fabric.cables if cable.near.machine == machine)
+            self.netns.batch(map(self._cable_line, cables), namespace=self.fabric.namespace(machine))
         for machine in self.fabric.machines:
             self.netns.batch(self._device_lines(machine), namespace=self.fabric.namespace(machine))
             for here, _ in self.fabric.ports_of(machine):
                 self._without_offloads(machine, here.interface)
 
-    def _link(self, cable: Cable) -> Link:
-        near, far = cable.near, cable.far
-        return Link(
-            End(self.fabric.namespace(near.machine), near.interface, near.mac),
-            End(self.fabric.namespace(far.machine), far.interface, far.mac),
-        )
+    def _cable_line(self, cable: Cable) -> str:
+        far = f"{cable.far.interface} netns {self.fabric.namespace(cable.far.machine)}"
+        return f"link add dev {cable.near.interface} type veth peer name {far}"
 
     def _device_lines(self, machine: str) -> Iterator[str]:
         """Yield the commands for a machine's devices. Neighbour entries are permanent, so no ARP can be lost."""

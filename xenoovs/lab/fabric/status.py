@@ -40,10 +40,10 @@ class FabricStatus:
         states = {machine.state for machine in self.machines}
         if states <= {"up"}:
             return "up"
-        return "failing" if states <= {"up", _SILENT} else "damaged"
+        return "failing" if states <= {"up", SWALLOWS} else "damaged"
 
 
-_SILENT = "swallows all packets"
+SWALLOWS = "swallows all packets"
 
 
 def fabric_status(lab: FabricLab) -> FabricStatus:
@@ -71,48 +71,41 @@ def _machine(lab: FabricLab, name: str, *, is_there: bool) -> FabricMachine:
     elif is_dpu and len(lab.ovs(name).pids()) < 2:
         state = "Open vSwitch does not run"
     elif name in fabric.spines and _is_silent(lab, name):
-        state = _SILENT
+        state = SWALLOWS
     return FabricMachine(name, fabric.namespace(name), address, state, lab.ovs(name).db if is_dpu else "")
 
 
 def _is_silent(lab: FabricLab, spine: str) -> bool:
     argv = ["tc", "-j", "qdisc", "show"]
     found = json.loads(LabNetns(lab.marks).execute(lab.fabric.namespace(spine), argv).stdout or "[]")
-    return any(queue["kind"] == _SILENT_QUEUE for queue in found)
+    return any(queue["kind"] == "pfifo" for queue in found)
 
 
-_SILENT_QUEUE = "pfifo"
+SILENT, FORWARDING = "pfifo limit 0", "noqueue"
+"""The queues of a spine: one with limit 0 drops all packets (tc-pfifo(8))."""
 
 
-def silence_lines(fabric: Fabric, spine: str) -> str:
-    """Return the input of `tc -batch -` that makes a spine drop all packets: queues with limit 0 (tc-pfifo(8))."""
-    return _queue_lines(fabric, spine, f"{_SILENT_QUEUE} limit 0")
-
-
-def forward_lines(fabric: Fabric, spine: str) -> str:
-    """Return the input of `tc -batch -` that makes a spine forward again."""
-    return _queue_lines(fabric, spine, "noqueue")
-
-
-def _queue_lines(fabric: Fabric, spine: str, queue: str) -> str:
+def queue_lines(fabric: Fabric, spine: str, queue: str) -> str:
+    """Return the input of `tc -batch -` that gives a spine the queue `SILENT` or `FORWARDING`."""
     devices = (here.interface for here, _ in fabric.ports_of(spine))
     return "".join(f"qdisc replace dev {device} root {queue}\n" for device in devices)
 
 
 def silence(lab: FabricLab, spine: str) -> None:
     """Make a spine drop every packet. Raises LabError if there is no such spine."""
-    _set_queues(lab, spine, silence_lines(lab.fabric, find_spine(lab, spine)))
+    _set_queues(lab, find_spine(lab, spine), SILENT)
 
 
 def restore(lab: FabricLab, spines: tuple[str, ...]) -> tuple[str, ...]:
     """Make spines forward again. Return those that did not forward. Raises LabError if there is no such spine."""
     silent = tuple(name for name in spines if _is_silent(lab, find_spine(lab, name)))
     for name in silent:
-        _set_queues(lab, name, forward_lines(lab.fabric, name))
+        _set_queues(lab, name, FORWARDING)
     return silent
 
 
-def _set_queues(lab: FabricLab, spine: str, lines: str) -> None:
+def _set_queues(lab: FabricLab, spine: str, queue: str) -> None:
+    lines = queue_lines(lab.fabric, spine, queue)
     with sole_owner(lab.directory):
         LabNetns(lab.marks).execute(lab.fabric.namespace(spine), ["tc", "-batch", "-"], stdin=lines)
 

@@ -87,12 +87,11 @@ class GuestLabBuilder(LabBuilder):
         if not found:
             return
         run(["modprobe", "-a", *MODULES])
-        self.netns.batch(
-            (line for each in found for line in each.switch_lines()), namespace=self.topology.switch_namespace
-        )
+        lines = (line for each in found for line in each.lines(each.local))
+        self.netns.batch(lines, namespace=self.topology.switch_namespace)
         for machine in self.topology.machines:
             mine = (each for each in found if each.remote == machine.outer_address)
-            self.netns.batch((line for each in mine for line in each.machine_lines()), namespace=machine.namespace)
+            self.netns.batch((line for each in mine for line in each.lines(each.remote)), namespace=machine.namespace)
 
 
 def _wire_lines(link: Link, *, home: str) -> list[str]:
