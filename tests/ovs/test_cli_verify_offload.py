@@ -19,7 +19,7 @@ from tests.probe_support import two_namespaces
 from xenoovs.compile.offloadable.openflow_topics import parse_groups
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.evidence.collector import Collector
-from xenoovs.judge.groups import group_uses
+from xenoovs.judge.bridge import group_uses
 from xenoovs.lab.private_ovs import Datapath, start_private_ovs, start_vswitchd, stop_private_ovs, stop_process
 from xenoovs.switch.endpoint import find_endpoint
 from xenoovs.switch.management import ManagementSwitch

@@ -176,8 +176,7 @@ def check_live_bridge(
     """Check all megaflows of any bridge. Raises SwitchError. `is_listing`: whether the findings list every megaflow.
     `is_naming_flows`: whether they name the flows behind the listed megaflows, also in OVN's database."""
     from xenoovs.compile.offloadable.openflow_topics import OpenFlowGroup, parse_groups
-    from xenoovs.judge.bridge import check_bridge
-    from xenoovs.judge.groups import group_uses
+    from xenoovs.judge.bridge import check_bridge, group_uses
     from xenoovs.judge.why.log import refuses_chains
     from xenoovs.switch.management import Ofctl
 

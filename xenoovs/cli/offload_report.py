@@ -140,9 +140,9 @@ def show(check: DatapathCheck, shown: ReportOptions) -> None:
     if _is_failed(findings, findings.conclusion):
         return
     if shown.tree:
-        from xenoovs.judge.tree import offload_tree
+        from xenoovs.judge.tree import OffloadTree
 
-        _print_tree(offload_tree(findings))
+        _print_tree(OffloadTree(findings).nodes())
     if shown.blocks and findings.blocks:
         _show_blocks(findings)
     _show_sums(judged, part, shown)
@@ -312,9 +312,10 @@ def show_bridge(findings: BridgeFindings, shown: ReportOptions) -> None:
     if _is_failed(findings, reached):
         return
     if shown.tree:
-        from xenoovs.judge.links import link_tree
+        from xenoovs.judge.links import LinkTree
 
-        _print_tree(link_tree(findings.links_of(shown.verdicts), findings.link_names))
+        links = findings.links_of(shown.verdicts)
+        _print_tree(LinkTree(links, findings.logical_ports, findings.logical_flows).nodes())
     if findings.recirculating and findings.has_tc_chains is False:
         print_text(f"{_NO_CHAINS} ({counted(findings.recirculating, 'megaflow')} here)", indent="  ", fg="red")
         echo()

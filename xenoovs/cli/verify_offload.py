@@ -217,9 +217,9 @@ def _document(check: DatapathCheck, shown: ReportOptions) -> dict[str, object]:
     selection = {"services": list(shown.services), "verdicts": [verdict.value for verdict in shown.verdicts]}
     document["selection"] = selection if any(selection.values()) else None
     if shown.tree:
-        from xenoovs.judge.tree import tree_to_json
+        from xenoovs.judge.tree import OffloadTree
 
-        document["tree"] = tree_to_json(judged if part is None else part)
+        document["tree"] = OffloadTree(judged if part is None else part).to_json()
     return document
 
 
@@ -229,7 +229,8 @@ def _show_bridge(findings: BridgeFindings, output: OutputFormat, shown: ReportOp
         if shown.tree:
             from xenoovs.judge.links import link_to_json
 
-            document["links"] = [link_to_json(link, findings.link_names) for link in findings.links_of(shown.verdicts)]
+            names, links = (findings.logical_ports, findings.logical_flows), findings.links_of(shown.verdicts)
+            document["links"] = [link_to_json(link, *names) for link in links]
         print_json(document)
     else:
         show_bridge(findings, shown)

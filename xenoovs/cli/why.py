@@ -31,7 +31,6 @@ from xenoovs.evidence.collector import Collector, NamedBridges, finish_leftovers
 from xenoovs.evidence.dump_file import open_dump
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.expected import ExpectedService, expected_services
-from xenoovs.judge.offload import UnparsedLines
 from xenoovs.judge.why.case import Case
 from xenoovs.judge.why.diagnose import (
     Attribution,
@@ -336,7 +335,7 @@ def find_recorded(
     program = None if balancer is None else compile_onto(balancer, ours)
     services = () if program is None else expected_services(program)
     evidence = replace(evidence, internal_ports=selected.internal_ports or frozenset())
-    unparsed, hints, depends = UnparsedLines(), Hints(), Counter[str]()
+    unparsed, hints, depends = list[ParseError](), Hints(), Counter[str]()
     with open_dump(dump) as lines:
         megaflows = _judged_without_m(_read_whole(hints.watch(lines), unparsed), evidence.version, depends)
         selection = select_candidates(megaflows, services, selected.selects, evidence)
@@ -346,7 +345,7 @@ def find_recorded(
     notes = (
         *lines.remarks(),
         *(f"{counted(number, 'megaflow')}: {text}" for text, number in depends.most_common(_MAX_UNDECIDED)),
-        *(f"a line of the dump could not be read: {error}" for error in unparsed.listed[:1]),
+        *(f"a line of the dump could not be read: {error}" for error in unparsed),
         *((MAYBE_FILTERED,) if is_filtered else ()),
         *((recorded_remark("why"),) if selection.in_hardware else ()),
     )
@@ -382,17 +381,17 @@ def _judged_without_m(megaflows: Iterable[Megaflow], version: str | None, depend
         yield megaflow
 
 
-def _read_whole(lines: Iterable[str], unparsed: UnparsedLines) -> Iterator[Megaflow]:
-    """Yield the megaflows; other lines go to `unparsed`. Raises ParseError if there is no megaflow."""
+def _read_whole(lines: Iterable[str], unparsed: list[ParseError]) -> Iterator[Megaflow]:
+    """Yield the megaflows; the first other line goes to `unparsed`. Raises ParseError if there is no megaflow."""
     is_any = False
     for one in scan_dump(lines):
         if isinstance(one, ParseError):
-            unparsed.add(one)
+            unparsed[:] = unparsed or [one]
         else:
             is_any = True
             yield one
-    if unparsed.listed and not is_any:
-        raise unparsed.listed[0]
+    if unparsed and not is_any:
+        raise unparsed[0]
 
 
 def _status(findings: WhyFindings) -> int:

@@ -65,6 +65,10 @@ class TcFilter:
     active_s: int | None = None
     age_s: int | None = None
 
+    def text(self, device: str | None) -> str:
+        state = {True: "in_hw", False: "not_in_hw", None: "neither in_hw nor not_in_hw"}[self.in_hw]
+        return f"tc filter of {device}, pref {self.pref} handle {self.handle:#x}: {state}"
+
 
 @dataclass(frozen=True, slots=True)
 class DriverAnswer:

@@ -29,6 +29,11 @@ def is_tunnel_device(name: str | None) -> bool:
     return name is not None and name.startswith(_DEVICES)
 
 
+def tunnel_kind(device: str | None) -> str | None:
+    """Return the type of the tunnels that share a datapath port; None if it is another port."""
+    return next((kind for kind, start in TUNNEL_DEVICES.items() if (device or "").startswith(start)), None)
+
+
 BY_FLOW = "flow"
 """The value of remote_ip, local_ip and key with which flows choose them (ovs-vswitchd.conf.db(5), table Interface)."""
 

@@ -6,25 +6,26 @@ are those of its first megaflow. A megaflow that does not recirculate is a chain
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from xenoovs.compile.offloadable.check import Offloadability, check_megaflow
+from xenoovs.compile.offloadable.openflow_topics import OpenFlowGroup
 from xenoovs.compile.offloadable.table import Profile, TopicKind, version_or_default
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.megaflow import Megaflow, Verdict, attributes_of, output_ports
 from xenoovs.datapath.ovn import LogicalFlow
-from xenoovs.errors import ParseError
+from xenoovs.errors import ParseError, counted
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.samples import filter_of
 from xenoovs.judge.chains import ChainLink, Hop, is_hop, judge_chains, link_chains
 from xenoovs.judge.expected import OutsideKind, outside_kind_of
 from xenoovs.judge.findings import Conclusion, Counts, DumpFindings, Tally, conclude, summed
-from xenoovs.judge.groups import GroupUse
-from xenoovs.judge.links import LinkNames, MegaflowLink
+from xenoovs.judge.links import MegaflowLink
 from xenoovs.judge.offload import MegaflowJudge, MegaflowState, reason_of
 from xenoovs.judge.why.case import DOCA_LAYER, MINIFLOW, OFFLOAD_INFO
 from xenoovs.judge.why.flows import explains
+from xenoovs.regex import ASCII, MULTILINE, regex
 
 _MAX_ROWS = 5_000
 _OTHERS = "(others)"
@@ -53,6 +54,31 @@ class BridgeRow(Counts):
 
 
 @dataclass(frozen=True, slots=True)
+class GroupUse:
+    """The state of a group. `in_use`: buckets, from 0 as in ovs-ofctl. `dead`: watched ports and groups that are not
+    live. `megaflows`: number of traced ones that pass it. `stale`: how many of these leave by a dead port."""
+
+    number: int
+    kind: str
+    buckets: int
+    in_use: tuple[int, ...]
+    dead: tuple[str, ...]
+    megaflows: int = 0
+    stale: int = 0
+
+    @property
+    def is_bad(self) -> bool:
+        return not self.in_use or bool(self.stale)
+
+    def __str__(self) -> str:
+        used = f"bucket {', '.join(map(str, self.in_use))} of {counted(self.buckets, 'bucket')} in use"
+        used = used if self.in_use else "no live bucket, packets are dropped"
+        why = f", as {' and '.join(self.dead)} {'is' if len(self.dead) == 1 else 'are'} dead" if self.dead else ""
+        passed = f"; {counted(self.megaflows, 'megaflow')}, {self.stale or 'none'} of them by a dead port"
+        return f"group {self.number} ({self.kind}): {used}{why}{passed if self.megaflows else ''}"
+
+
+@dataclass(frozen=True, slots=True)
 class BridgeFindings(DumpFindings):
     """Findings about a bridge. `rows`: sorted by port, then from best verdict to worst, then by reason.
     `recirculating`: number of megaflows that are part of longer chains. `has_tc_chains`: whether the kernel can offload
@@ -72,11 +98,6 @@ class BridgeFindings(DumpFindings):
     def links_of(self, verdicts: Container[Verdict]) -> tuple[MegaflowLink, ...]:
         """Return the links of chains with one of these verdicts; without verdicts, all."""
         return tuple(link for link in self.links if not verdicts or link.chain in verdicts)
-
-    @property
-    def link_names(self) -> LinkNames:
-        """Names of ports and flows outside of Open vSwitch."""
-        return LinkNames(self.logical_ports, self.logical_flows)
 
     @property
     def counted(self) -> tuple[BridgeRow, ...]:
@@ -117,7 +138,7 @@ def check_bridge(
     counter, judge, read = _RowCounter(evidence, is_listing=is_listing), MegaflowJudge(evidence), 0
     for megaflow in megaflows:
         if isinstance(megaflow, ParseError):
-            judge.unparsed.add(megaflow)
+            judge.note(megaflow)
             continue
         read += 1
         is_here = evidence.ports is None or evidence.ports.has(megaflow)
@@ -306,3 +327,41 @@ def _shown(inner: str) -> tuple[tuple[str, str], ...]:
         (name, value.rpartition("/")[2] if "/" in value else "" if value[:1].isalnum() and value != "later" else value)
         for name, value in attributes_of(inner).items()
     )
+
+
+# Groups of any program: which buckets are in use, and whether megaflows follow them.
+
+
+_PASSED = regex(r"^ *group:([0-9]{1,10})$", MULTILINE | ASCII)
+"""A group action as ofproto/trace prints it (xlate_group_action() of ofproto/ofproto-dpif-xlate.c)."""
+_MAX_DEPTH = 128
+"""Depth of groups that watch groups (MAX_LIVENESS_RECURSION there)."""
+
+
+def group_uses(
+    groups: Mapping[int, OpenFlowGroup], live: Collection[str], traced: Iterable[tuple[Megaflow, str]]
+) -> tuple[GroupUse, ...]:
+    """Return the state of each group of a bridge, by number. `live`: its live ports. `traced`: megaflows, each with
+    what ofproto/trace prints for it."""
+    uses = {number: _use(number, groups, live) for number in sorted(groups)}
+    for megaflow, text in traced:
+        left = {f"port {name}" for name in output_ports(megaflow)}
+        for number in {int(found) for found in _PASSED.findall(text)} & uses.keys():
+            use = uses[number]
+            stale = use.stale + (not left.isdisjoint(use.dead))
+            uses[number] = replace(use, megaflows=use.megaflows + 1, stale=stale)
+    return tuple(uses.values())
+
+
+def _use(number: int, groups: Mapping[int, OpenFlowGroup], live: Collection[str], depth: int = 0) -> GroupUse:
+    group, alive, dead = groups[number], list[int](), list[str]()
+    for index, (port, other) in enumerate(group.watched):
+        is_followed = bool(other) and int(other) in groups and depth < _MAX_DEPTH
+        is_live = port in live or (is_followed and _use(int(other), groups, live, depth + 1).in_use)
+        # As bucket_is_alive() there; for types all and indirect group_is_alive() checks no bucket.
+        if is_live or not (port or other) or group.kind in ("all", "indirect"):
+            alive.append(index)
+        else:
+            dead += [f"port {port}"] * bool(port) + [f"group {other}"] * bool(other)
+    chosen = alive[:1] if group.kind in ("ff", "fast_failover") else alive
+    return GroupUse(number, group.kind, len(group.watched), tuple(chosen), tuple(dict.fromkeys(dead)))

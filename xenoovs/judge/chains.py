@@ -159,6 +159,11 @@ class ChainLink:
     exits: frozenset[str] = frozenset()
     is_after_judged: bool = True
 
+    @property
+    def is_in_software(self) -> bool:
+        """Whether packets of its chains pass a hop that is not in hardware."""
+        return self.before is not None or self.failing is not None
+
 
 _Rest = tuple[int | None, int, frozenset[str]]
 """The hops from one hop on, itself included: the first failing one, its distance, and all exit ports."""

@@ -12,7 +12,7 @@ from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import Device, Feature
 from xenoovs.datapath.megaflow import Verdict, output_ports
 from xenoovs.datapath.parse import scan_dump
-from xenoovs.datapath.tunnel import TUNNEL_DEVICES
+from xenoovs.datapath.tunnel import tunnel_kind
 from xenoovs.display import percent
 from xenoovs.errors import counted
 from xenoovs.evidence.evidence import Evidence
@@ -93,13 +93,10 @@ def _class_of(link: MegaflowLink, evidence: Evidence) -> TrafficClass:
     in_port, exits = link.megaflow.in_port or "", output_ports(link.megaflow)
     kinds = (kind[0] for action in link.megaflow.actions if action not in exits and (kind := _KIND.match(action)))
     actions = ",".join(dict.fromkeys(f"{kind})" if "(" in kind else kind for kind in kinds))
+    shared = tunnel_kind(in_port) or in_port
     ports = ((bridge.name, port) for bridge in evidence.bridges for port in bridge.ports)
-    home = next((bridge for bridge, port in ports if _is(port.name, port.type, in_port)), "")
+    home = next((bridge for bridge, port in ports if port.name == in_port or port.type == shared), "")
     return TrafficClass(home, in_port, ",".join(sorted(set(exits))), actions)
-
-
-def _is(port: str, kind: str, in_port: str) -> bool:
-    return port == in_port or in_port.startswith(TUNNEL_DEVICES.get(kind, "\0"))
 
 
 def _facts(evidence: Evidence) -> Iterator[tuple[str, str]]:

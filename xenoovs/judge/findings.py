@@ -11,7 +11,7 @@ from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.tc import ForeignRule, TcFilter
-from xenoovs.datapath.tunnel import TUNNEL_DEVICES
+from xenoovs.datapath.tunnel import is_tunnel_device
 from xenoovs.display import percent
 from xenoovs.errors import ParseError, counted, first_names
 from xenoovs.evidence.samples import NO_GROWTH, Growth, PortFinding
@@ -20,7 +20,6 @@ from xenoovs.openflow.flow import Flow, Match
 from xenoovs.openflow.text import render_match
 
 _LISTED = 3
-_TUNNEL_DEVICES = tuple(TUNNEL_DEVICES.values())
 
 
 class Conclusion(IntEnum):
@@ -190,6 +189,10 @@ class UnprovenBlock:
         return f"{self.block.service} {self.block.backend} {render_match(self.block.flow.match)}: no packet; {expected}"
 
 
+OutsideKey = tuple[OutsideKind, str, tuple[str, ...]]
+"""Kind of traffic outside all blocks, its ingress port, and the services whose answers it may carry."""
+
+
 @dataclass(frozen=True, slots=True)
 class OutsideTraffic(Counts):
     """Megaflows outside all blocks that share these attributes and a verdict. `reason`: empty if the dump shows none.
@@ -204,7 +207,7 @@ class OutsideTraffic(Counts):
     reason: str
 
     @property
-    def key(self) -> tuple[OutsideKind, str, tuple[str, ...]]:
+    def key(self) -> OutsideKey:
         """The key of a row of a report: everything but verdict and reason."""
         return self.kind, self.in_port, self.services
 
@@ -218,7 +221,7 @@ class ListedMegaflow:
     packets: int
     hw_packets: int
     block: ExpectedBlock | None
-    outside: tuple[OutsideKind, str, tuple[str, ...]] | None = None
+    outside: OutsideKey | None = None
     tc: TcFilter | None = None
 
 
@@ -418,7 +421,7 @@ class OffloadFindings(DumpFindings):
 
     def _is_answer_to_cpu(self, answer: OutsideTraffic) -> bool:
         """Return whether answers come through tunnels, and the CPU decrypts the tunnels of all their services."""
-        if not self.cpu_ports or not answer.in_port.startswith(_TUNNEL_DEVICES):
+        if not self.cpu_ports or not is_tunnel_device(answer.in_port):
             return False
         blocks = (block.block for block in self.blocks if block.block.service in answer.services)
         return all(hop.port in self.cpu_ports for block in blocks for hop in block.hops)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from xenoovs.dataclass import dataclass, field
+from xenoovs.dataclass import dataclass
 from xenoovs.datapath.ipsec import address_text
 from xenoovs.datapath.megaflow import Key, Megaflow, Verdict
 from xenoovs.datapath.outer import Encapsulation, GeneveOption, OuterHeader, encapsulations, parse_outer
 from xenoovs.datapath.ovn import LogicalFlow
 from xenoovs.datapath.tc import TcFilter
-from xenoovs.datapath.tunnel import TUNNEL_DEVICES
+from xenoovs.datapath.tunnel import tunnel_kind
 from xenoovs.display import duration
 from xenoovs.errors import counted
 from xenoovs.evidence.samples import Growth
@@ -54,10 +54,9 @@ def tree_lines(nodes: Sequence[Node], *, indent: str = "") -> Iterator[tuple[str
 
 def filter_text(found: TcFilter, device: str) -> str:
     """Return a filter of traffic control with its counters, as one line."""
-    state = {True: "in_hw", False: "not_in_hw", None: "neither in_hw nor not_in_hw"}[found.in_hw]
     counters = found.counters
     packets = "" if counters is None else f", {counted(counters.packets, 'packet')}, {counters.hw_packets} in hardware"
-    return f"tc filter of {device}, pref {found.pref} handle {found.handle:#x}: {state}{packets}"
+    return f"{found.text(device)}{packets}"
 
 
 def tc_to_json(found: TcFilter) -> dict[str, object]:
@@ -103,22 +102,14 @@ class MegaflowLink:
         return None if text is None else parse_outer(text)
 
 
-@dataclass(frozen=True, slots=True)
-class LinkNames:
-    """Names of ports and flows outside of Open vSwitch."""
+class LinkTree:
+    """Has a node for each chain, with next links below each link. A link with several ways to it is shown once.
+    `ports`: their names outside of Open vSwitch. `logical`: flows of OVN by cookie."""
 
-    ports: Mapping[str, str] = field(default_factory=dict)
-    logical: Mapping[int, LogicalFlow] = field(default_factory=dict)
-
-
-def link_tree(links: Sequence[MegaflowLink], names: LinkNames) -> tuple[Node, ...]:
-    """Return a node for each chain, with next links below each link. A link with several ways to it is shown once."""
-    return _Tree(links, names).nodes()
-
-
-class _Tree:
-    def __init__(self, links: Sequence[MegaflowLink], names: LinkNames) -> None:
-        self._names, self._links = names, links
+    def __init__(
+        self, links: Sequence[MegaflowLink], ports: Mapping[str, str], logical: Mapping[int, LogicalFlow]
+    ) -> None:
+        self._links, self._ports, self._logical = links, ports, logical
         self._behind = defaultdict[tuple[str | None, int], list[int]](list)
         for number, link in enumerate(links):
             if link.megaflow.recirc_id:
@@ -148,7 +139,7 @@ class _Tree:
         name = f"megaflow {megaflow.ufid or '(no ufid)'}"
         if is_first:
             port = megaflow.in_port or "-"
-            logical = self._names.ports.get(port)
+            logical = self._ports.get(port)
             name = f"{port} ({logical})  {name}" if logical and logical != port else f"{port}  {name}"
         if number in self._shown or len(self._shown) >= _MAX_LINKS:
             return Node(name, link.verdict, "see above" if number in self._shown else "(all with -o json)")
@@ -175,7 +166,7 @@ class _Tree:
             yield f"connection tracking in zone {', '.join(map(str, link.zones))}"
         if link.tc is not None:
             yield filter_text(link.tc, megaflow.in_port or "-")
-        yield from (flow_text(flow, self._names.logical.get(flow.cookie)) for flow in link.flows)
+        yield from (flow_text(flow, self._logical.get(flow.cookie)) for flow in link.flows)
 
 
 def _match_text(megaflow: Megaflow) -> str:
@@ -212,15 +203,11 @@ def _came_by(megaflow: Megaflow, outer: OuterHeader) -> Encapsulation:
     )
 
 
-def _kind_of(device: str) -> str | None:
-    return next((kind for kind, start in TUNNEL_DEVICES.items() if device.startswith(start)), None)
-
-
 def _tunnel_text(tunnel: Encapsulation, preposition: str) -> str:
     remote = address_text(tunnel.remote, is_ipv6=tunnel.is_ipv6) if tunnel.remote else "any address"
     key = "" if tunnel.key is None else f", key {tunnel.key}"
     options = "".join(f", {_option_text(each)}" for each in tunnel.options)
-    return f"{_kind_of(tunnel.device) or 'tunnel'} {preposition} {remote}{key}{options}"
+    return f"{tunnel_kind(tunnel.device) or 'tunnel'} {preposition} {remote}{key}{options}"
 
 
 def _option_text(option: GeneveOption) -> str:
@@ -240,12 +227,13 @@ def _logical_ports(option: GeneveOption) -> tuple[int, int] | None:
     return (option.data.value >> 16 & 0x7FFF, option.data.value & 0xFFFF) if is_ovn else None
 
 
-def link_to_json(link: MegaflowLink, names: LinkNames) -> dict[str, object]:
+def link_to_json(link: MegaflowLink, ports: Mapping[str, str], logical: Mapping[int, LogicalFlow]) -> dict[str, object]:
+    """Return a link for JSON. `ports`, `logical`: as in LinkTree."""
     megaflow, outer = link.megaflow, link.outer
     return {
         "ufid": megaflow.ufid,
         "in_port": megaflow.in_port,
-        "logical_port": names.ports.get(megaflow.in_port or ""),
+        "logical_port": ports.get(megaflow.in_port or ""),
         "recirc_id": megaflow.recirc_id,
         "recirculates_to": list(recirculations(megaflow)),
         "match": ",".join(f"{key.name}({key.inner})" for key in megaflow.keys),
@@ -261,14 +249,14 @@ def link_to_json(link: MegaflowLink, names: LinkNames) -> dict[str, object]:
         "tunnel_in": None if outer is None else _tunnel_to_json(_came_by(megaflow, outer)),
         "tunnels_out": [_tunnel_to_json(each) for each in encapsulations(megaflow.actions)],
         "tc": None if link.tc is None else tc_to_json(link.tc),
-        "flows": [_flow_to_json(flow, names.logical.get(flow.cookie)) for flow in link.flows],
+        "flows": [_flow_to_json(flow, logical.get(flow.cookie)) for flow in link.flows],
     }
 
 
 def _tunnel_to_json(tunnel: Encapsulation) -> dict[str, object]:
     addresses = {"remote": tunnel.remote or None, "local": tunnel.local}
     return {
-        "type": _kind_of(tunnel.device),
+        "type": tunnel_kind(tunnel.device),
         **{
             name: None if value is None else address_text(value, is_ipv6=tunnel.is_ipv6)
             for name, value in addresses.items()

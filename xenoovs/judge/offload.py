@@ -39,6 +39,7 @@ from xenoovs.judge.findings import (
     BlockOffload,
     ListedMegaflow,
     OffloadFindings,
+    OutsideKey,
     OutsideTraffic,
     Tally,
     summed,
@@ -48,20 +49,7 @@ from xenoovs.judge.foreign import OverrideCounter, OwnMask, UnwildcardCounter
 from xenoovs.openflow.text import render_match
 
 _MAX_UNPARSED = 100
-
-
-@dataclass(slots=True)
-class UnparsedLines:
-    """Lines of a dump that could not be read: the first ones, and the number of further ones (`more`)."""
-
-    listed: list[ParseError] = field(default_factory=list)
-    more: int = 0
-
-    def add(self, error: ParseError) -> None:
-        if len(self.listed) < _MAX_UNPARSED:
-            self.listed.append(error)
-        else:
-            self.more += 1
+_MAX_TUNNELS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +241,15 @@ class MegaflowJudge:
     def __init__(self, evidence: Evidence) -> None:
         self._evidence, self._contradicted = evidence, evidence.contradicted
         self._hops, self._is_all_offloaded = list[tuple[Megaflow, MegaflowState]](), True
-        self.unparsed, self._tunnels, self._unjudged, self._uncounted = UnparsedLines(), TunnelCounter(), 0, 0
+        self._unparsed, self._unparsed_more, self._unjudged, self._uncounted = list[ParseError](), 0, 0, 0
+        self._tunnels = dict[tuple[Encapsulation, bool], list[int]]()
+
+    def note(self, error: ParseError) -> None:
+        """Count a line that could not be read."""
+        if len(self._unparsed) < _MAX_UNPARSED:
+            self._unparsed.append(error)
+        else:
+            self._unparsed_more += 1
 
     def count(self, megaflow: Megaflow, *, is_here: bool = True) -> MegaflowState | None:
         """Count a megaflow and return its state; None if it is of another bridge, a hop (see `hops`), or of a dump
@@ -263,20 +259,35 @@ class MegaflowJudge:
             self._unjudged += 1
         elif is_here:
             self._uncounted += not state.is_counted
-            self._tunnels.add(megaflow, state)
+            self._count_tunnels(megaflow, state)
         return None if state is None or not is_here or self.keep_hop(megaflow, state) else state
 
     def found(self) -> dict[str, Any]:
         """Return the arguments of DumpFindings about all counted megaflows."""
         return {
-            "unparsed": tuple(self.unparsed.listed),
-            "unparsed_more": self.unparsed.more,
+            "unparsed": tuple(self._unparsed),
+            "unparsed_more": self._unparsed_more,
             "unjudged": self._unjudged,
             "uncounted": self._uncounted,
-            "tunnels": self._tunnels.result(),
+            "tunnels": tuple(
+                EncapsulationUse(outer, megaflows, packets, is_userspace)
+                for (outer, is_userspace), (megaflows, packets) in self._tunnels.items()
+            ),
             "ports": self._evidence.port_checks,
             "has_growth": self._evidence.before is not None,
         }
+
+    def _count_tunnels(self, megaflow: Megaflow, state: MegaflowState) -> None:
+        """Count packets that bypass the kernel's IPsec: the NIC or a userspace datapath encapsulates them."""
+        is_held = megaflow.offloaded is Offloaded.YES and state.verdict not in (Verdict.IDLE_HW, Verdict.SW)
+        is_held = is_held and Anomaly.NOT_IN_HW not in state.anomalies
+        for outer in encapsulations(megaflow.actions):
+            is_userspace = outer.out_port is not None
+            key = replace(outer, key=None, device=""), is_userspace
+            if (is_held or is_userspace) and (key in self._tunnels or len(self._tunnels) < _MAX_TUNNELS):
+                counted = self._tunnels.setdefault(key, [0, 0])
+                counted[0] += 1
+                counted[1] += state.packets
 
     def state_of(self, megaflow: Megaflow) -> MegaflowState | None:
         """Return where a megaflow runs; None if the dump was made without `-m`."""
@@ -302,33 +313,6 @@ class MegaflowJudge:
         counters = state.packets, state.hw_packets, state.hw_bytes
         is_judged = outside_kind_of(megaflow, self._evidence.internal_ports).is_judged
         return Hop(*place, state.verdict, *counters, is_judged, state.growth, frozenset(output_ports(megaflow)))
-
-
-_MAX_TUNNELS = 5_000
-
-
-@dataclass(slots=True)
-class TunnelCounter:
-    """Counts megaflows whose packets bypass the kernel's IPsec: the NIC or a userspace datapath encapsulates them."""
-
-    counts: dict[tuple[Encapsulation, bool], list[int]] = field(default_factory=dict)
-
-    def add(self, megaflow: Megaflow, state: MegaflowState) -> None:
-        is_held = megaflow.offloaded is Offloaded.YES and state.verdict not in (Verdict.IDLE_HW, Verdict.SW)
-        is_held = is_held and Anomaly.NOT_IN_HW not in state.anomalies
-        for outer in encapsulations(megaflow.actions):
-            is_userspace = outer.out_port is not None
-            key = replace(outer, key=None, device=""), is_userspace
-            if (is_held or is_userspace) and (key in self.counts or len(self.counts) < _MAX_TUNNELS):
-                counted = self.counts.setdefault(key, [0, 0])
-                counted[0] += 1
-                counted[1] += state.packets
-
-    def result(self) -> tuple[EncapsulationUse, ...]:
-        return tuple(
-            EncapsulationUse(outer, megaflows, packets, is_userspace)
-            for (outer, is_userspace), (megaflows, packets) in self.counts.items()
-        )
 
 
 MAX_HOPS = 50_000
@@ -384,13 +368,6 @@ class BlockCounters(Tally):
         )
 
 
-@dataclass(slots=True)
-class OutsideCounters(Tally):
-    """The counters of megaflows outside all blocks that share kind, port, services, verdict and reason."""
-
-    key: tuple[OutsideKind, str, tuple[str, ...], Verdict, str]
-
-
 _OFFLOAD_REASON = "dp-offload-info"
 """The field in which newer forks of Open vSwitch show why a megaflow is not offloaded."""
 
@@ -418,7 +395,7 @@ class OffloadCheck:
         self.services, self.evidence, self.is_listing = services, evidence, is_listing
         self.index = index_blocks(services)
         self.counters = {id(block): BlockCounters(block) for service in services for block in service.blocks}
-        self.outside: dict[tuple[OutsideKind, str, tuple[str, ...], Verdict, str], OutsideCounters] = {}
+        self.outside = dict[tuple[OutsideKey, Verdict, str], Tally]()
         self.listed: list[ListedMegaflow] = []
         self._judge = MegaflowJudge(evidence)
         self.unwildcarded = UnwildcardCounter(own_mask)
@@ -428,7 +405,7 @@ class OffloadCheck:
 
     def add(self, megaflow: Megaflow | ParseError) -> None:
         if isinstance(megaflow, ParseError):
-            self._judge.unparsed.add(megaflow)
+            self._judge.note(megaflow)
         elif (state := self._judge.count(megaflow)) is not None:
             self._add(megaflow, state)
 
@@ -454,12 +431,15 @@ class OffloadCheck:
         entries = self.overrides.entries(megaflow, fields, kind)
         if entries and is_recent(megaflow.used_s, self.evidence) and self.overrides.add(megaflow, fields, entries):
             return
-        outside = self._outside(megaflow, state, fields, kind)
-        outside.count(state.packets, state.bytes, state.hw_packets, state.hw_bytes, state.growth)
-        if self.is_listing and outside.key[0].is_judged:
-            self._list(megaflow, state, None, outside.key[:3])
+        key = self._key_outside(megaflow, state, fields, kind)
+        tally = self.outside.setdefault(key, Tally())
+        tally.count(state.packets, state.bytes, state.hw_packets, state.hw_bytes, state.growth)
+        if self.is_listing and key[0][0].is_judged:
+            self._list(megaflow, state, None, key[0])
 
-    def _outside(self, megaflow: Megaflow, state: MegaflowState, fields: Fields, kind: OutsideKind) -> OutsideCounters:
+    def _key_outside(
+        self, megaflow: Megaflow, state: MegaflowState, fields: Fields, kind: OutsideKind
+    ) -> tuple[OutsideKey, Verdict, str]:
         in_port, reason = "", ""
         services: tuple[str, ...] = ()
         if kind.is_judged:
@@ -471,17 +451,13 @@ class OffloadCheck:
         if kind.is_judged:
             in_port = megaflow.in_port or ""
             reason = "" if state.verdict is Verdict.HW else state.reason or reason_of(megaflow)
-        key = kind, in_port, services, state.verdict, reason
+        key = (kind, in_port, services), state.verdict, reason
         if key not in self.outside and len(self.outside) >= _MAX_OUTSIDE:
-            key = kind, _OTHER_PORTS, services, state.verdict, ""
-        return self.outside.setdefault(key, OutsideCounters(key))
+            key = (kind, _OTHER_PORTS, services), state.verdict, ""
+        return key
 
     def _list(
-        self,
-        megaflow: Megaflow,
-        state: MegaflowState,
-        block: ExpectedBlock | None,
-        outside: tuple[OutsideKind, str, tuple[str, ...]] | None,
+        self, megaflow: Megaflow, state: MegaflowState, block: ExpectedBlock | None, outside: OutsideKey | None
     ) -> None:
         tc = filter_of(megaflow, self.evidence.filters)
         self.listed.append(ListedMegaflow(megaflow, state.verdict, state.packets, state.hw_packets, block, outside, tc))
@@ -515,7 +491,8 @@ class OffloadCheck:
         self._add_hops()
         blocks = tuple(counters.result(has_totals=self.evidence.has_totals) for counters in self.counters.values())
         outside = tuple(
-            OutsideTraffic(*each.key, **summed((each,))) for each in self.outside.values() if each.megaflows
+            OutsideTraffic(*key, verdict, reason, **summed((tally,)))
+            for (key, verdict, reason), tally in self.outside.items()
         )
         return OffloadFindings(
             services=self.services,

@@ -19,6 +19,7 @@ from xenoovs.judge.findings import (
     Counts,
     DumpFindings,
     OffloadFindings,
+    OutsideKey,
     OutsideTraffic,
     OverriddenBlocks,
     Unwildcarding,
@@ -105,7 +106,7 @@ NO_ANSWERS = "no megaflow: idle, or the backends answer by another way than this
 def outside_rows(findings: OffloadFindings, *, max_ports: int | None = None) -> tuple[OutsideRow, ...]:
     """Return answers by port, then services without any, then other traffic by kind and port. `max_ports`: if other
     traffic enters by more ports, it has one row for each kind; None for no limit."""
-    grouped: dict[tuple[OutsideKind, str, tuple[str, ...]], list[OutsideTraffic]] = {}
+    grouped: dict[OutsideKey, list[OutsideTraffic]] = {}
     ports = {each.in_port for each in findings.judged_outside if each.kind is not OutsideKind.ANSWERS}
     is_merged = max_ports is not None and len(ports) > max_ports
     for each in findings.judged_outside:

@@ -26,7 +26,7 @@ from xenoovs.judge.findings import Anomaly, OffloadFindings, carry_over, part_of
 from xenoovs.judge.links import tree_lines
 from xenoovs.judge.offload import MegaflowState, check_dump, state_of
 from xenoovs.judge.report import outside_rows, service_rows, total_row
-from xenoovs.judge.tree import offload_tree, tree_to_json
+from xenoovs.judge.tree import OffloadTree
 from xenoovs.model.balancer import Protocol, Returns
 from xenoovs.model.load import load_config
 
@@ -321,13 +321,13 @@ def _listed(dump: str) -> OffloadFindings:
 
 
 def _tree(findings: OffloadFindings) -> str:
-    return "\n".join(before for before, _, _ in tree_lines(offload_tree(findings)))
+    return "\n".join(before for before, _, _ in tree_lines(OffloadTree(findings).nodes()))
 
 
 def test_many_megaflows_of_a_block_are_counted_and_one_without_its_filter_is_named() -> None:
     findings = _listed(OF_FIRST * 12)
     assert "and 2 more megaflows (all with -o json)" in _tree(findings)
-    services: Any = tree_to_json(findings)["services"]
+    services: Any = OffloadTree(findings).to_json()["services"]
     assert len(services[0]["blocks"][0]["megaflow_list"]) == 12
     assert "no tc filter has its cookie" not in _tree(findings)
     assert "no tc filter has its cookie" in _tree(_listed(TABLE_FULL.splitlines()[0] + "\nufid:0" + OF_FIRST[6:]))
@@ -335,5 +335,5 @@ def test_many_megaflows_of_a_block_are_counted_and_one_without_its_filter_is_nam
 
 def test_megaflows_of_an_earlier_sample_stay_with_their_blocks() -> None:
     merged = carry_over(_listed(OF_FIRST), _listed(TABLE_FULL.replace(OF_FIRST, "")))
-    assert tree_to_json(merged) == tree_to_json(_listed(TABLE_FULL))
+    assert OffloadTree(merged).to_json() == OffloadTree(_listed(TABLE_FULL)).to_json()
     assert part_of(merged, services=set()).listed == ()

@@ -114,7 +114,7 @@ def _into_tunnel(remote: str, gateway: NeighbourEntry | None = None) -> Case:
     route = {} if gateway is None else {"192.0.2.7": RouteTo("p1", None, "192.0.2.254")}
     facts = TunnelFacts((), route, neighbours={} if gateway is None else {"192.0.2.254": gateway})
     (found,) = _held(actions).candidates
-    return replace(found, evidence=Evidence(replace(host(), tunnels=facts)))
+    return replace(found, evidence=replace(found.evidence, host=replace(host(), tunnels=facts)))
 
 
 def _cases() -> dict[str, Case]:
@@ -125,9 +125,10 @@ def _cases() -> dict[str, Case]:
         "used by a part of the packets": _selection("each_third_packet"),
         "a port that contradicts": _selection("no_fault", CONTRADICTED),
     }
+    firsts = {title: found.candidates[0] for title, found in selections.items()}
     answers = NeighbourEntry("02:00:00:00:00:07", "REACHABLE")
     return {
-        **{title: replace(found.candidates[0], evidence=Evidence(host())) for title, found in selections.items()},
+        **{title: replace(first, evidence=replace(first.evidence, host=host())) for title, first in firsts.items()},
         "into a tunnel": _into_tunnel("dst=192.0.2.7"),
         "into a tunnel of IPv6": _into_tunnel("ipv6_dst=2001:db8::7"),
         # The reset of the NIC came first, whatever the neighbour table said.

@@ -11,7 +11,8 @@ from xenoovs.datapath.megaflow import Megaflow, Verdict, is_matched, output_port
 from xenoovs.datapath.tc import DriverAnswer, TcFilter
 from xenoovs.datapath.tunnel import tunnel_owner, tunnel_ports
 from xenoovs.evidence.evidence import Evidence, Shape
-from xenoovs.evidence.samples import PortFinding, filter_of
+from xenoovs.evidence.samples import filter_of
+from xenoovs.judge.chains import ChainLink
 from xenoovs.judge.expected import ExpectedBlock, ExpectedService
 from xenoovs.judge.offload import MegaflowState
 from xenoovs.judge.why.log import Refusal, parse_refusals
@@ -39,15 +40,6 @@ class BlockOverride:
     flows: tuple[Flow, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HeldRule:
-    """A rule in the NIC whose packets, or some of them, the CPU forwards. `port`: None if it was not compared."""
-
-    state: MegaflowState
-    filter: TcFilter | None = None
-    port: PortFinding | None = None
-
-
 MINIFLOW = "dp-extra-info"
 """A remark that only the userspace datapath writes (dpif_netdev_flow_dump_next of lib/dpif-netdev.c)."""
 
@@ -64,32 +56,16 @@ def is_of_doca(megaflow: Megaflow) -> bool:
     return megaflow.layer == DOCA_LAYER or any(name == OFFLOAD_INFO for name, _ in megaflow.extra)
 
 
-@dataclass(frozen=True, slots=True)
-class ChainPlace:
-    """The place of a megaflow in its chains. `is_judged`: False for first packets of connections, and hops behind them.
-
-    `before`: the first megaflow before it that is not in hardware. `has_failing`: whether it, or one behind it, is not.
-    """
-
-    before: Megaflow | None
-    has_failing: bool
-    is_judged: bool
-
-    @property
-    def is_in_software(self) -> bool:
-        """Whether its packets pass a megaflow that is not in hardware."""
-        return self.before is not None or self.has_failing
-
-
 NO_EVIDENCE = Evidence()
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """One megaflow that is not in hardware, what is known about it, and why. `unwildcarded`: None if our flows match
-    all bits of its mask, or before `Attribution`. `overrides`: blocks that it overrides. `answers`: services whose
-    answers it may carry. `place`: None if it does not recirculate packets. `reasons`: most likely first; empty before
-    `diagnose`."""
+    all bits of its mask, or before `Attribution`. `overrides`: blocks that it overrides. `held`: of a rule in the NIC
+    whose packets, or some of them, the CPU forwards. `answers`: services whose answers it may carry. `link`: None if it
+    does not recirculate packets. `before`: the first megaflow before it in its chains that is not in hardware.
+    `reasons`: most likely first; empty before `diagnose`."""
 
     megaflow: Megaflow
     verdict: Verdict
@@ -97,9 +73,10 @@ class Case:
     evidence: Evidence = NO_EVIDENCE
     unwildcarded: UnwildcardedBits | None = None
     overrides: tuple[BlockOverride, ...] = ()
-    held: HeldRule | None = None
+    held: MegaflowState | None = None
     answers: tuple[str, ...] = ()
-    place: ChainPlace | None = None
+    link: ChainLink | None = None
+    before: Megaflow | None = None
     reasons: tuple[Reason, ...] = ()
 
     @property

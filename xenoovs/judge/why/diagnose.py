@@ -10,8 +10,8 @@ from xenoovs.datapath.megaflow import MaskedValue, Megaflow, Verdict, match_of, 
 from xenoovs.datapath.outer import encapsulations
 from xenoovs.errors import counted
 from xenoovs.evidence.evidence import Evidence, Shape
-from xenoovs.evidence.samples import NO_GROWTH, Growth, PortFinding, filter_of
-from xenoovs.judge.chains import Hop, link_chains
+from xenoovs.evidence.samples import NO_GROWTH, Growth, PortFinding
+from xenoovs.judge.chains import ChainLink, Hop, link_chains
 from xenoovs.judge.expected import (
     AnswerFinder,
     BlockIndex,
@@ -39,8 +39,6 @@ from xenoovs.judge.why.case import (
     OFFLOAD_INFO,
     BlockOverride,
     Case,
-    ChainPlace,
-    HeldRule,
     UnwildcardedBits,
     is_of_doca,
     shape_of,
@@ -121,10 +119,10 @@ class _Selector:
         block = self._index.find(megaflow)
         if block is not None:
             self._present.add(id(block))
-            return Case(megaflow, verdict or Verdict.ABSENT, block)
+            return Case(megaflow, verdict or Verdict.ABSENT, block, self._evidence)
         answers = self._answers.find(megaflow, self._evidence.internal_ports)
         overrides = () if answers else self._overridden(megaflow)
-        return Case(megaflow, verdict or Verdict.ABSENT, None, answers=answers, overrides=overrides)
+        return Case(megaflow, verdict or Verdict.ABSENT, None, self._evidence, answers=answers, overrides=overrides)
 
     def _overridden(self, megaflow: Megaflow) -> tuple[BlockOverride, ...]:
         """Return the blocks that a megaflow overrides; empty if it drops the packets, as a blocklist does."""
@@ -135,20 +133,24 @@ class _Selector:
 
     def add_hops(self, found: Sequence[tuple[Megaflow, MegaflowState]], hops: Sequence[Hop]) -> None:
         for (megaflow, state), link in zip(found, link_chains(hops), strict=True):
-            before = None if link.before is None else found[link.before][0]
-            place = ChainPlace(before, has_failing=link.failing is not None, is_judged=link.is_judged)
-            self.add(megaflow, state, place)
+            self.add(megaflow, state, link, None if link.before is None else found[link.before][0])
 
-    def add(self, megaflow: Megaflow, state: MegaflowState | None, place: ChainPlace | None = None) -> None:
-        """Add a megaflow. `place`: in its chain; None if it does not recirculate packets."""
+    def add(
+        self,
+        megaflow: Megaflow,
+        state: MegaflowState | None,
+        link: ChainLink | None = None,
+        before: Megaflow | None = None,
+    ) -> None:
+        """Add a megaflow. `link`, `before`: as in Case."""
         verdict = state.verdict if state is not None else None
-        held = _held_rule(megaflow, state, self._evidence)
+        held = state if _is_held(megaflow, state) else None
         self._layers.add((megaflow.layer or "") if megaflow.offloaded is None else "offloaded")
         if is_of_doca(megaflow):
             self._layers.add(DOCA_LAYER)
         if (held or verdict in _UNREFUSED) and len(self._shapes) < _MAX_CANDIDATES:
             self._shapes.add(shape_of(megaflow))
-        candidate = replace(self._candidate(megaflow, verdict), held=held, place=place)
+        candidate = replace(self._candidate(megaflow, verdict), held=held, link=link, before=before)
         if not self._is_selected(candidate):
             return
         if state is not None:
@@ -156,7 +158,7 @@ class _Selector:
             self._uncounted += not state.is_counted
         if verdict is None:
             self._unjudged += 1
-        elif verdict in _UNREFUSED and place is not None and place.is_in_software:
+        elif verdict in _UNREFUSED and link is not None and link.is_in_software:
             self._chained += 1
         elif verdict is Verdict.UNCONFIRMED:
             self._unconfirmed += 1
@@ -191,14 +193,11 @@ class _Selector:
 _UNREFUSED = (Verdict.HW, Verdict.UNCONFIRMED)
 
 
-def _held_rule(megaflow: Megaflow, state: MegaflowState | None, evidence: Evidence) -> HeldRule | None:
-    """Return the rule that the NIC holds of a megaflow whose packets the CPU forwards; else None."""
+def _is_held(megaflow: Megaflow, state: MegaflowState | None) -> bool:
+    """Return whether the NIC holds a rule of the megaflow, and the CPU forwards its packets."""
     if state is None or not state.verdict.is_software or verdict_of(megaflow) is not Verdict.HW:
-        return None
-    if Anomaly.NOT_IN_HW in state.anomalies:
-        return None
-    port = next((each for each in evidence.port_checks if each.port == megaflow.in_port), None)
-    return HeldRule(state, filter_of(megaflow, evidence.filters), port)
+        return False
+    return Anomaly.NOT_IN_HW not in state.anomalies
 
 
 def diagnose(selection: Selection, evidence: Evidence) -> tuple[Case, ...]:
@@ -229,8 +228,7 @@ def _diagnose(case: Case) -> Case:
 
 def _chain(case: Case) -> Iterator[Reason]:
     """Yield a reason if an earlier megaflow of the chain is not in hardware, so that packets miss this one's rule."""
-    before = None if case.place is None else case.place.before
-    if before is not None:
+    if (before := case.before) is not None:
         text = "its packets come from a megaflow that is not in hardware: the reason for that one comes first"
         seen = f"{before.ufid or '(no ufid)'} leads to recirc_id {case.megaflow.key('recirc_id')}"
         yield Reason(Cause.RECIRCULATION, Likelihood.CERTAIN, text, (seen,))
@@ -280,7 +278,7 @@ class MegaflowFilter:
         if self.ufid is not None:
             return (candidate.megaflow.ufid or "").startswith(self.ufid.lower())
         if self.internal_ports is not None and self.source is None:
-            if candidate.place is not None and not candidate.place.is_judged:
+            if candidate.link is not None and not candidate.link.is_judged:
                 return False
             has_remark = any(name == OFFLOAD_INFO for name, _ in candidate.megaflow.extra)
             return has_remark or outside_kind_of(candidate.megaflow, self.internal_ports).is_judged
@@ -462,7 +460,7 @@ _REINSTALL = (
 )
 
 
-def held_reasons(case: Case, held: HeldRule) -> Iterator[Reason]:
+def held_reasons(case: Case, held: MegaflowState) -> Iterator[Reason]:
     """Yield why the CPU forwards although the NIC holds the rule. The NIC accepted it, so no refusal is a reason."""
     evidence = tuple(_evidence(case, held))
     if case.verdict is Verdict.CONTRADICTED:
@@ -470,14 +468,14 @@ def held_reasons(case: Case, held: HeldRule) -> Iterator[Reason]:
             f"the NIC counts the packets, and {case.in_port} gave the CPU more than the megaflows explain: another "
             "program handles them before Open vSwitch, or the driver counts packets that it does not forward"
         )
-        if held.port is not None and held.port.twice:
+        ports = tuple(each for each in case.evidence.port_checks if each.port == case.in_port)
+        if any(port.twice for port in ports):
             text = "the driver counts packets as the NIC's that the CPU forwards"
-        port = (str(held.port),) if held.port is not None else ()
         fix = tuple(command.format(port=case.in_port) for command in _CONTRADICTED)
-        yield Reason(Cause.COUNTERS_CONTRADICTED, Likelihood.LIKELY, text, (*port, *evidence), fix)
+        yield Reason(Cause.COUNTERS_CONTRADICTED, Likelihood.LIKELY, text, (*map(str, ports), *evidence), fix)
         return
-    if held.state.reason:
-        yield Reason(Cause.RECIRCULATION, Likelihood.CERTAIN, held.state.reason, evidence[1:])
+    if held.reason:
+        yield Reason(Cause.RECIRCULATION, Likelihood.CERTAIN, held.reason, evidence[1:])
         return
     unresolved = tuple(_unresolved(case, evidence))
     if any(reason.likelihood is Likelihood.CERTAIN for reason in unresolved):
@@ -531,15 +529,14 @@ _CONTRADICTED = (
 )
 
 
-def _evidence(case: Case, held: HeldRule) -> Iterator[str]:
-    state = held.state
+def _evidence(case: Case, state: MegaflowState) -> Iterator[str]:
     if state.growth is not None and state.growth.packets:
         came = f"{counted(state.growth.packets, 'packet')} came between two samples"
         yield f"{came}, {state.growth.hw_packets} of them in hardware"
     else:
         yield f"{counted(state.packets, 'packet')} since the rule was installed, {state.hw_packets} of them in hardware"
-    if held.filter is not None:
+    if case.filter is not None:
         # Imported here, as most runs do not need it.
         from xenoovs.judge.links import filter_text
 
-        yield filter_text(held.filter, case.in_port or "-")
+        yield filter_text(case.filter, case.in_port or "-")

@@ -140,8 +140,4 @@ def _reports(answer: DriverAnswer) -> tuple[str, ...]:
 
 
 def _rule(case: Case) -> tuple[str, ...]:
-    rule = case.filter
-    if rule is None:
-        return ("dp:tc without offloaded:yes",)
-    state = {True: "in_hw", False: "not_in_hw", None: "neither in_hw nor not_in_hw"}[rule.in_hw]
-    return (f"tc filter of {case.in_port}, pref {rule.pref} handle {rule.handle:#x}: {state}",)
+    return ("dp:tc without offloaded:yes" if case.filter is None else case.filter.text(case.in_port),)

@@ -15,6 +15,7 @@ from typing import Any
 from xenoovs.compile.offloadable.table import SOURCES
 from xenoovs.dataclass import dataclass
 from xenoovs.datapath.megaflow import Megaflow, is_matched
+from xenoovs.datapath.tunnel import tunnel_kind
 from xenoovs.judge.why.reason import Cause
 from xenoovs.regex import regex
 
@@ -206,15 +207,15 @@ def refuses_chains(text: str) -> bool:
     return _NO_CHAINS in text and any(_NO_CHAINS in refusal.message for refusal in parse_refusals(text))
 
 
-_TUNNELS = {"genev_sys_": "geneve-", "vxlan_sys_": "vxlan-", "gre_sys": "gre-"}
-"""Device of all tunnels of a kind -> how OpenStack names the interfaces of such tunnels; OVN names them `ovn-ID-N`."""
+_NAMED = ("geneve", "vxlan", "gre")
+"""Kinds of tunnels whose interfaces OpenStack names after them, as `vxlan-c0000201`; OVN names them `ovn-ID-N`."""
 _OVN_TUNNEL = regex(r"ovn-[0-9A-Za-z]+-[0-9a-f]+", re.ASCII)
 
 
 def _is_tunnel(interface: str, device: str | None) -> bool:
     """Return whether an interface of the log is a tunnel whose packets the datapath receives on this device."""
-    prefix = next((prefix for prefix in _TUNNELS if (device or "").startswith(prefix)), None)
-    return prefix is not None and (bool(_OVN_TUNNEL.fullmatch(interface)) or interface.startswith(_TUNNELS[prefix]))
+    kind = tunnel_kind(device)
+    return kind in _NAMED and (bool(_OVN_TUNNEL.fullmatch(interface)) or interface.startswith(f"{kind}-"))
 
 
 def _cause_of(error: str) -> Cause:
