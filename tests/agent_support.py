@@ -21,14 +21,14 @@ from xenoovs.agent.control.client import Client
 from xenoovs.agent.control.files import bound_socket
 from xenoovs.agent.control.serve import ApiListener, serve, unix_listener
 from xenoovs.agent.daemon import Agent, Settings
-from xenoovs.agent.probe.target import AgentTarget, ProbeResult, Target
+from xenoovs.agent.probe.check import Check, ProbeResult
 from xenoovs.agent.runtime_file import RuntimeFile
 from xenoovs.agent.scheduler import Probe
 from xenoovs.engine.engine import Engine
 from xenoovs.openflow.flow import Flow
 
 
-async def all_answer(target: Target, *, timeout_s: float) -> ProbeResult:
+async def all_answer(check: Check, *, timeout_s: float) -> ProbeResult:
     return ProbeResult(ok=True, latency_s=0.0, reason="answered")
 
 
@@ -39,9 +39,9 @@ class Servers:
     down: Collection[str] = ()
     replies: dict[str, str | None] = field(default_factory=dict)
 
-    async def probe(self, target: Target, *, timeout_s: float) -> ProbeResult:
-        address = str(getattr(target, "address", ""))
-        reply = self.replies.get(address, "up") if isinstance(target, AgentTarget) else ""
+    async def probe(self, check: Check, *, timeout_s: float) -> ProbeResult:
+        address = str(check.address)
+        reply = self.replies.get(address, "up") if check.min_change is not None else ""
         if address in self.down or reply is None:
             return ProbeResult(ok=False, latency_s=0.0, reason="no answer")
         return ProbeResult(ok=True, latency_s=0.0, reason="answered", reply=reply)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from xenoovs.agent.health import Check, HealthChange
-from xenoovs.agent.probe.target import ProbeResult
+from xenoovs.agent.health import HealthChange
+from xenoovs.agent.probe.check import Check, ProbeResult
 from xenoovs.agent.scheduler import ProbeQueue
 from xenoovs.agent.state import AgentState, ConfigFollowed, PortsChanged, ProbeAt, Probed, Tick, desired_state
 from xenoovs.agent.store import Store

@@ -13,19 +13,19 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from tests.patience import PATIENCE_S, eventually
+from xenoovs.agent.probe.check import Check, ProbeResult
 from xenoovs.agent.probe.run import Prober
-from xenoovs.agent.probe.target import ProbeResult, Target
 from xenoovs.switch.process import killed_with_this_process, run
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-def ask(target: Target, *, timeout_s: float = PATIENCE_S, exec_allowed: bool = False) -> ProbeResult:
+def ask(check: Check, *, timeout_s: float = PATIENCE_S, exec_allowed: bool = False) -> ProbeResult:
     """One probe in a loop of its own, which leaves nothing behind."""
 
     async def once() -> ProbeResult:
         async with nothing_left():
-            return await Prober(exec_allowed=exec_allowed).probe(target, timeout_s=timeout_s)
+            return await Prober(exec_allowed=exec_allowed).probe(check, timeout_s=timeout_s)
 
     return asyncio.run(once())
 

@@ -14,8 +14,8 @@ from fractions import Fraction
 from ipaddress import IPv4Address
 
 from scripts.bench.measure import Row
+from xenoovs.agent.probe.check import Check
 from xenoovs.agent.probe.run import Prober
-from xenoovs.agent.probe.target import DnsTarget, HttpTarget, IcmpTarget, Target, TcpTarget, UdpTarget
 from xenoovs.agent.scheduler import ProbeScheduler
 from xenoovs.agent.state import AgentState, ConfigFollowed, Probed
 from xenoovs.agent.store import Store
@@ -68,8 +68,9 @@ def rows() -> Iterator[Row]:
             if servers.stdout is None:
                 raise RuntimeError("the servers of the benchmark printed nothing")
             http, echo, name = map(int, servers.stdout.readline().split())
-            for kind, target in _targets(http, echo, name):
-                yield Row(f"{kind}: CPU of {_PROBES} probes", asyncio.run(_cost(target)), "s", 1.0)
+            for health in _healths(http, echo, name):
+                kind, check = health.probe.value, Check(health, _LOCAL)
+                yield Row(f"{kind}: CPU of {_PROBES} probes", asyncio.run(_cost(check)), "s", 1.0)
             for kind, health in (("icmp", Health(ProbeKind.ICMP)), ("tcp", Health(ProbeKind.TCP, port=http))):
                 cpu, failed = asyncio.run(_paced(health))
                 yield Row(f"{kind}: CPU a second, {_PROBES} backends asked by the agent each second", cpu, "s", 1.0)
@@ -78,19 +79,19 @@ def rows() -> Iterator[Row]:
             servers.kill()
 
 
-def _targets(http: int, echo: int, name: int) -> Iterator[tuple[str, Target]]:
-    yield "icmp", IcmpTarget(_LOCAL)
-    yield "tcp", TcpTarget(_LOCAL, http)
-    yield "udp", UdpTarget(_LOCAL, echo, b"ping", b"ping")
-    yield "dns", DnsTarget(_LOCAL, "www.example", port=name)
-    yield "http", HttpTarget(_LOCAL, http, body=b"ok")
+def _healths(http: int, echo: int, name: int) -> Iterator[Health]:
+    yield Health(ProbeKind.ICMP)
+    yield Health(ProbeKind.TCP, http)
+    yield Health(ProbeKind.UDP, echo, send="ping", expect="ping")
+    yield Health(ProbeKind.DNS, name, query="www.example")
+    yield Health(ProbeKind.HTTP, http, body="ok")
 
 
-async def _cost(target: Target) -> float:
+async def _cost(check: Check) -> float:
     prober = Prober()
     started = time.process_time()
     for _ in range(_PROBES // _AT_ONCE):
-        for result in await asyncio.gather(*(prober.probe(target, timeout_s=_TIMEOUT_S) for _ in range(_AT_ONCE))):
+        for result in await asyncio.gather(*(prober.probe(check, timeout_s=_TIMEOUT_S) for _ in range(_AT_ONCE))):
             if not result.ok:
                 raise RuntimeError(result.reason)
     return time.process_time() - started

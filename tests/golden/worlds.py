@@ -28,7 +28,7 @@ from tests.unit.judge.doctor.facts import DATABASE, HOST
 from tests.unix_http import answering
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.offload import SamplePace
-from xenoovs.agent.probe.target import ProbeResult, Target, TcpTarget
+from xenoovs.agent.probe.check import Check, ProbeResult
 from xenoovs.agent.state import SamplesAsked
 from xenoovs.agent.telemetry import telemetry
 from xenoovs.datapath.megaflow import Verdict
@@ -84,9 +84,8 @@ class StillClock:
         return 1000.0 + self.elapsed_s
 
 
-async def _all_but_one(target: Target, *, timeout_s: float) -> ProbeResult:
-    assert isinstance(target, TcpTarget)
-    is_well = str(target.address) != _DEAD
+async def _all_but_one(check: Check, *, timeout_s: float) -> ProbeResult:
+    is_well = str(check.address) != _DEAD
     return ProbeResult(ok=is_well, latency_s=0.001, reason="answered" if is_well else "connection refused")
 
 

@@ -12,8 +12,8 @@ from tests.patience import PATIENCE_S
 from tests.patience import eventually as eventually
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent, Settings
+from xenoovs.agent.probe.check import Check, ProbeResult
 from xenoovs.agent.probe.run import Prober
-from xenoovs.agent.probe.target import ProbeResult, Target
 from xenoovs.agent.scheduler import Probe
 from xenoovs.engine.engine import Engine
 from xenoovs.lab.lab import Lab
@@ -23,7 +23,7 @@ from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
 
 
-async def all_answer(target: Target, *, timeout_s: float) -> ProbeResult:
+async def all_answer(check: Check, *, timeout_s: float) -> ProbeResult:
     return ProbeResult(ok=True, latency_s=0.0, reason="answered")
 
 

@@ -21,7 +21,7 @@ from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.patience import eventually
 from xenoovs.agent.control.client import Client
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.probe.target import IcmpTarget, ProbeResult, Target
+from xenoovs.agent.probe.check import Check, ProbeResult
 from xenoovs.lab.private_ovs import Datapath, start_database, start_vswitchd
 from xenoovs.show.conditions import is_as_desired, troubles
 from xenoovs.switch.endpoint import answers
@@ -265,9 +265,8 @@ def test_a_backend_behind_a_port_that_is_gone_holds_nothing_else_back(own_ovs: D
     config.write_text(_TWO_SERVICES)
     dead = set[int]()
 
-    async def probe(target: Target, *, timeout_s: float) -> ProbeResult:
-        assert isinstance(target, IcmpTarget)
-        return ProbeResult(ok=int(target.address) % 256 not in dead, latency_s=0.0, reason="")
+    async def probe(check: Check, *, timeout_s: float) -> ProbeResult:
+        return ProbeResult(ok=int(check.address) % 256 not in dead, latency_s=0.0, reason="")
 
     with (
         own_ovs.bridge(ports=("p0", "p1", "p2")) as bridge,

@@ -17,13 +17,13 @@ from tests.ovs.dummy import DummyBridge
 from tests.patience import PATIENCE_S, eventually
 from tests.probe_support import FAR_MAC, ask, inside_ip, nothing_left, two_namespaces
 from xenoovs.agent.neighbour import Neighbours, resolve_now
+from xenoovs.agent.probe.check import Check
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.sockets import in_namespace
-from xenoovs.agent.probe.target import ArpTarget, IcmpTarget, Target, TcpTarget, Via
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
-from xenoovs.model.address import parse_mac
-from xenoovs.model.balancer import Balancer
+from xenoovs.model.address import IPAddress, Mac, parse_mac
+from xenoovs.model.balancer import Balancer, Health, ProbeKind
 from xenoovs.model.load import parse_config
 from xenoovs.model.next_hop import mac_of
 from xenoovs.switch.endpoint import Endpoint
@@ -39,17 +39,25 @@ def near() -> Iterator[str]:
         yield name
 
 
+def icmp(address: IPAddress, netns: str, interface: str | None = None) -> Check:
+    return Check(Health(ProbeKind.ICMP, None, interface, netns), address)
+
+
+def arp(mac: Mac, address: IPv4Address, netns: str, interface: str) -> Check:
+    return Check(Health(ProbeKind.ARP, None, interface, netns), address, mac)
+
+
 FAR_6, ABSENT = ip_address("2001:db8::2"), parse_mac("02:00:5e:20:00:99")
-ANSWERS: dict[str, tuple[Callable[[str], Target], str]] = {
-    "ICMP": (lambda near: IcmpTarget(FAR_ADDRESS, Via(None, near)), "answered"),
-    "ICMP by an interface": (lambda near: IcmpTarget(FAR_ADDRESS, Via("n0", near)), "answered"),
-    "ICMPv6": (lambda near: IcmpTarget(FAR_6, Via(None, near)), "answered"),
-    "ICMPv6 by an interface": (lambda near: IcmpTarget(FAR_6, Via("n0", near)), "answered"),
-    "ARP": (lambda near: ArpTarget(FAR, "n0", FAR_ADDRESS, near), "answered"),
-    "silence": (lambda near: IcmpTarget(NOBODY, Via(None, near)), "no answer within 100ms"),
-    "ARP for another MAC": (lambda near: ArpTarget(ABSENT, "n0", FAR_ADDRESS, near), "no answer within 100ms"),
-    "ARP for another address": (lambda near: ArpTarget(FAR, "n0", NOBODY, near), "no answer within 100ms"),
-    "an absent device": (lambda near: ArpTarget(FAR, "n9", FAR_ADDRESS, near), "interface n9 does not exist"),
+ANSWERS: dict[str, tuple[Callable[[str], Check], str]] = {
+    "ICMP": (lambda near: icmp(FAR_ADDRESS, near), "answered"),
+    "ICMP by an interface": (lambda near: icmp(FAR_ADDRESS, near, "n0"), "answered"),
+    "ICMPv6": (lambda near: icmp(FAR_6, near), "answered"),
+    "ICMPv6 by an interface": (lambda near: icmp(FAR_6, near, "n0"), "answered"),
+    "ARP": (lambda near: arp(FAR, FAR_ADDRESS, near, "n0"), "answered"),
+    "silence": (lambda near: icmp(NOBODY, near), "no answer within 100ms"),
+    "ARP for another MAC": (lambda near: arp(ABSENT, FAR_ADDRESS, near, "n0"), "no answer within 100ms"),
+    "ARP for another address": (lambda near: arp(FAR, NOBODY, near, "n0"), "no answer within 100ms"),
+    "an absent device": (lambda near: arp(FAR, FAR_ADDRESS, near, "n9"), "interface n9 does not exist"),
 }
 
 
@@ -63,12 +71,12 @@ def test_answers(near: str, case: str) -> None:
 @pytest.mark.parametrize(("host", "route"), [("203.0.113.5", "203.0.113.0/24"), ("2001:db8:1::5", "2001:db8:1::/64")])
 def test_icmp_unreachable(near: str, host: str, route: str) -> None:
     """The far machine forwards and has no way there: it says so."""
-    assert ask(IcmpTarget(ip_address(host), Via(None, near))).reason == "network unreachable"
+    assert ask(icmp(ip_address(host), near)).reason == "network unreachable"
     far, hop = near[:-1] + "f", "192.0.2.2" if "." in host else "2001:db8::2"
     in_namespace(far, _forward)
     inside_ip(near, "route", "replace", route, "via", hop)
     try:
-        reason = ask(IcmpTarget(ip_address(host), Via(None, near))).reason
+        reason = ask(icmp(ip_address(host), near)).reason
         assert reason == f"network unreachable, says {hop}"
     finally:
         inside_ip(near, "route", "del", route)
@@ -82,9 +90,9 @@ def _forward() -> None:
 def test_thousands_of_targets_share_one_socket(near: str) -> None:
     async def many() -> list[str]:
         async with nothing_left():
-            prober, via = Prober(), Via(None, near)
+            prober = Prober()
             hosts = [f"127.0.{i >> 8}.{i & 255}" for i in range(1, 2001)]
-            probes = (prober.probe(IcmpTarget(ip_address(host), via), timeout_s=PATIENCE_S) for host in hosts)
+            probes = (prober.probe(icmp(ip_address(host), near), timeout_s=PATIENCE_S) for host in hosts)
             return [result.reason for result in await asyncio.gather(*probes)]
 
     assert asyncio.run(many()) == ["answered"] * 2000
@@ -93,7 +101,7 @@ def test_thousands_of_targets_share_one_socket(near: str) -> None:
 def test_tcp_from_inside(near: str) -> None:
     far = near[:-1] + "f"
     with in_namespace(far, lambda: socket.create_server(("192.0.2.2", 0))) as server:
-        target = TcpTarget(FAR_ADDRESS, server.getsockname()[1], via=Via("n0", near))
+        target = Check(Health(ProbeKind.TCP, server.getsockname()[1], "n0", near), FAR_ADDRESS)
         assert ask(target).reason == "answered"
     assert ask(target).reason == "connection refused"
 
@@ -102,7 +110,7 @@ def test_namespace_made_anew_is_entered_anew() -> None:
     prober = Prober()
 
     async def once(namespace: str) -> str:
-        return (await prober.probe(ArpTarget(FAR, "n0", FAR_ADDRESS, namespace), timeout_s=PATIENCE_S)).reason
+        return (await prober.probe(arp(FAR, FAR_ADDRESS, namespace, "n0"), timeout_s=PATIENCE_S)).reason
 
     for _ in range(2):
         with two_namespaces("anew") as (name, _far):
@@ -114,8 +122,8 @@ def test_probes_in_a_namespace_start_no_thread(near: str, monkeypatch: pytest.Mo
     started: list[threading.Thread] = []
     monkeypatch.setattr(threading.Thread, "start", started.append)
     for _ in range(3):
-        assert ask(IcmpTarget(FAR_ADDRESS, Via("n0", near))).ok
-        assert ask(TcpTarget(FAR_ADDRESS, 1, via=Via("n0", near))).reason == "connection refused"
+        assert ask(icmp(FAR_ADDRESS, near, "n0")).ok
+        assert ask(Check(Health(ProbeKind.TCP, 1, "n0", near), FAR_ADDRESS)).reason == "connection refused"
     assert started == []
 
 
@@ -135,10 +143,10 @@ def test_the_calling_thread_returns_to_its_namespace(near: str, error: Exception
     assert namespace() == before
 
 
-SHARED: dict[str, tuple[Callable[[str], Target], Callable[[str], Target]]] = {
-    "icmp": (lambda near: IcmpTarget(NOBODY, Via(None, near)), ANSWERS["ICMP"][0]),
+SHARED: dict[str, tuple[Callable[[str], Check], Callable[[str], Check]]] = {
+    "icmp": (lambda near: icmp(NOBODY, near), ANSWERS["ICMP"][0]),
     "icmp6": (
-        lambda near: IcmpTarget(ip_address("2001:db8::99"), Via("n0", near)),
+        lambda near: icmp(ip_address("2001:db8::99"), near, "n0"),
         ANSWERS["ICMPv6 by an interface"][0],
     ),
     "arp": (ANSWERS["ARP for another address"][0], ANSWERS["ARP"][0]),

@@ -12,7 +12,6 @@ from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.switch_model import apply_bundle, table_of
 from tests.unit import balancer as small
 from xenoovs.agent.overrides import merge, override_of, require_possible, with_weight
-from xenoovs.agent.probe.target import IcmpTarget
 from xenoovs.agent.servers import find_backend
 from xenoovs.agent.state import Runtime, with_overrides
 from xenoovs.compile.read import is_of_drain
@@ -107,8 +106,7 @@ class AgentWorld:
 
     def tick(self) -> None:
         for check in self.agent.take_due():
-            assert isinstance(check.target, IcmpTarget)
-            ok = int(check.target.address) - 1 not in self.dead
+            ok = int(check.address) - 1 not in self.dead
             change = self.agent.record(check, ok=ok, sent_s=self.now)
             self.wanted = self.urgent = self.wanted or change is not None
         if not self.agent.state.tracker.is_settled:

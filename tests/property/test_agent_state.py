@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.strategies import share
 from tests.unit import balancer as small
-from xenoovs.agent.health import Check, in_maintenance
-from xenoovs.agent.probe.target import IcmpTarget, ProbeResult
+from xenoovs.agent.health import in_maintenance
+from xenoovs.agent.probe.check import Check, ProbeResult
 from xenoovs.agent.state import (
     AgentState,
     ConfigFollowed,
@@ -31,7 +31,7 @@ from xenoovs.errors import CompileError
 from xenoovs.model.balancer import AT_ONCE, AllDown, Balancer, Drain, DrainMode, Health, Initial, ProbeKind, Protocol
 from xenoovs.show.snapshot import Override
 
-FOREIGN = Check(IcmpTarget(IPv4Address("198.51.100.1")), Health(ProbeKind.ICMP))
+FOREIGN = Check(Health(ProbeKind.ICMP), IPv4Address("198.51.100.1"))
 PORTS = st.frozensets(st.sampled_from(["p1", "p2"]))
 HEALTHS = st.builds(
     Health,

@@ -26,7 +26,6 @@ import yaml
 from tests.driven_agent import DrivenAgent
 from tests.fake_switch import FakeSwitch, fake_bridge
 from xenoovs.agent.health import AdvertisedChange, HealthChange
-from xenoovs.agent.probe.target import AgentTarget, IcmpTarget
 from xenoovs.agent.report import Report
 from xenoovs.agent.state import BridgePorts, RoundFacts, Runtime
 from xenoovs.compile.pipeline import OTHER_PRIORITY, Stage
@@ -108,9 +107,8 @@ class World:
         died = False
         for check in self.agent.take_due():
             self.probes += 1
-            assert isinstance(check.target, IcmpTarget | AgentTarget)
-            name = f"b{int(check.target.address) % 256 - 1}"
-            reply = self.replies.get(name, "up") if isinstance(check.target, AgentTarget) else ""
+            name = f"b{int(check.address) % 256 - 1}"
+            reply = self.replies.get(name, "up") if check.min_change is not None else ""
             outcome = self.agent.record(check, ok=name not in self.dead, sent_s=float(self.now), reply=reply)
             died = died or outcome is not None
         changed = died or self.is_advertised or self.agent.state.ramps(float(self.now)) != self.ramps

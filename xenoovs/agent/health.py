@@ -9,24 +9,10 @@ from ipaddress import IPv4Address
 from zlib import crc32
 
 from xenoovs.agent.agent_check import UNADVERTISED, Advertised, parse_reply, with_reply
-from xenoovs.agent.probe.target import (
-    AgentTarget,
-    ArpTarget,
-    DnsTarget,
-    ExecTarget,
-    HttpTarget,
-    IcmpTarget,
-    ProbeResult,
-    Target,
-    TcpTarget,
-    Tls,
-    UdpTarget,
-    Via,
-)
+from xenoovs.agent.probe.check import Check, ProbeResult
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.ejection import Ejected, Ejection, KnownShares, decide_ejections, may_be_ejected, will_be_held
-from xenoovs.errors import assert_never
 from xenoovs.fleet.health import target_of
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.balancer import (
@@ -40,30 +26,12 @@ from xenoovs.model.balancer import (
     Service,
     probe_port,
 )
-from xenoovs.model.next_hop import UNKNOWN_MAC, mac_of
+from xenoovs.model.next_hop import mac_of
 from xenoovs.model.packet import own_addresses
 from xenoovs.show.snapshot import Override
 from xenoovs.store.view import FleetView
 
 # The health of one backend, from the results of its probes. Pure: the time is an argument.
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A health check of a backend, or the polling of a server's agent. `min_change`: of the advertised weight; None if
-    it is a health check. `seed`: differs between targets, and is the same in every run."""
-
-    target: Target
-    health: Health
-    min_change: Fraction | None = None
-    seed: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "seed", crc32(repr(self.target).encode()))
-
-    def __hash__(self) -> int:
-        # Each result looks up its check several times. Hashing all fields would take longer than the rest.
-        return self.seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +145,19 @@ def by_check(checks: Mapping[BackendName, Check]) -> dict[Check, tuple[BackendNa
 
 
 def _agent(asked: AgentCheck, address: IPAddress) -> Check:
-    target = AgentTarget(address, asked.port, asked.send.encode(), Via(asked.interface, asked.netns))
-    # One failure may be a lost reply. The first reply shows that the agent answers again (rise=1).
-    health = Health(ProbeKind.NONE, None, interval_ms=asked.interval_ms, fast_interval_ms=asked.interval_ms, rise=1)
-    return Check(target, replace(health, timeout_ms=asked.timeout_ms), asked.min_change)
+    health = Health(
+        ProbeKind.NONE,
+        asked.port,
+        asked.interface,
+        asked.netns,
+        send=asked.send,
+        interval_ms=asked.interval_ms,
+        fast_interval_ms=asked.interval_ms,
+        timeout_ms=asked.timeout_ms,
+        # One failure may be a lost reply. The first reply shows that the agent answers again.
+        rise=1,
+    )
+    return Check(health, address, min_change=asked.min_change)
 
 
 def raised_by_operators(overrides: Iterable[Override]) -> frozenset[BackendName]:
@@ -209,35 +186,10 @@ def _resolved_vip(service: Service, balancer: Balancer) -> IPAddress:
 
 def check_of(service: Service, backend: Backend, health: Health, vip: IPAddress) -> Check:
     """Return the check of a backend. `vip`: used if the backend has no address."""
-    target = _target(backend, backend.address or vip, replace(health, port=probe_port(service, backend)))
-    return Check(target, health)
-
-
-def _target(backend: Backend, address: IPAddress, health: Health) -> Target:
-    """Return the target of a backend. The config has validated port, device, and the IP version for ARP."""
-    via, port = Via(health.interface, health.netns), health.port or 0
-    match health.probe:
-        case ProbeKind.ICMP:
-            return IcmpTarget(address, via)
-        case ProbeKind.ARP:
-            mac = mac_of(backend.next_hop) or UNKNOWN_MAC
-            return ArpTarget(mac, health.interface or "", IPv4Address(str(address)), health.netns)
-        case ProbeKind.TCP:
-            return TcpTarget(address, port, via=via)
-        case ProbeKind.HTTP | ProbeKind.HTTPS:
-            is_tls, body = health.probe is ProbeKind.HTTPS, health.body.encode()
-            tls = Tls(not health.insecure, health.ca_file, health.server_name) if is_tls else None
-            return HttpTarget(address, port, health.path, health.host, health.status, body, tls, via)
-        case ProbeKind.EXEC:
-            return ExecTarget(health.command, health.netns, _environment(backend, health))
-        case ProbeKind.DNS:
-            return DnsTarget(address, health.query, port=port, via=via)
-        case ProbeKind.UDP:
-            return UdpTarget(address, port, health.send.encode(), health.expect.encode(), via)
-        case ProbeKind.NONE:
-            raise ValueError("a service without a probe has no health check")
-        case _:
-            assert_never(health.probe)
+    health = replace(health, port=probe_port(service, backend))
+    is_exec, is_arp = health.probe is ProbeKind.EXEC, health.probe is ProbeKind.ARP
+    mac = mac_of(backend.next_hop) if is_arp else None
+    return Check(health, backend.address or vip, mac, _environment(backend, health) if is_exec else ())
 
 
 def _environment(backend: Backend, health: Health) -> tuple[tuple[str, str], ...]:

@@ -14,7 +14,6 @@ from contextlib import suppress
 from threading import Lock
 
 from xenoovs.agent.probe.sockets import host_of, open_socket
-from xenoovs.agent.probe.target import Via
 from xenoovs.errors import MacUnknown, ParseError, SwitchError
 from xenoovs.log import info, warn
 from xenoovs.model.address import Mac, parse_mac
@@ -113,9 +112,9 @@ def resolve_now(balancer: Balancer, *, timeout_s: float = _SETTLE_TIMEOUT_S) -> 
 def make_kernel_resolve(addresses: Iterable[Sought]) -> None:
     """Make the kernel resolve these addresses. An address without a route stays unknown."""
     for address in () if is_replaying() else addresses:
-        via = Via(address.interface or None, address.netns or None)
-        with suppress(OSError), open_socket(address.address, socket.SOCK_DGRAM, via) as sock:
-            sock.sendto(b"", (host_of(address.address), _DISCARD_PORT))
+        ip, interface, netns = address.address, address.interface or None, address.netns or None
+        with suppress(OSError), open_socket(ip, socket.SOCK_DGRAM, interface, netns) as sock:
+            sock.sendto(b"", (host_of(ip), _DISCARD_PORT))
 
 
 def _all_sought(balancers: Iterable[Balancer]) -> dict[Sought, tuple[str, ...]]:

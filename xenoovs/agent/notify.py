@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from xenoovs.agent.health import HealthChange, in_maintenance
-from xenoovs.agent.probe.target import ExecTarget, ResourceShortage
+from xenoovs.agent.probe.check import Check, ResourceShortage
 from xenoovs.agent.scheduler import Probe, probed
 from xenoovs.agent.state import AgentState, Tick
 from xenoovs.agent.store import Store
@@ -18,7 +18,7 @@ from xenoovs.agent.tasks import BackgroundTasks
 from xenoovs.dataclass import dataclass
 from xenoovs.decision.ejection import Ejection
 from xenoovs.log import warn
-from xenoovs.model.balancer import Backend, Notify, Service
+from xenoovs.model.balancer import Backend, Health, Notify, ProbeKind, Service
 from xenoovs.model.next_hop import mac_of
 
 MAX_RUNNING = 8
@@ -47,7 +47,7 @@ class Notification:
     def subject(self) -> Subject:
         return self.service.name, "" if self.backend is None else self.backend.name
 
-    def target(self, bridge: str) -> ExecTarget:
+    def check(self, bridge: str) -> Check:
         """Return the command with its arguments and its environment."""
         kind, name = ("SERVICE" if self.backend is None else "BACKEND"), "/".join(filter(None, self.subject))
         known: dict[str, object] = {
@@ -62,7 +62,8 @@ class Notification:
             known |= {"XENOOVS_BACKEND": self.backend.name, "XENOOVS_ADDRESS": self.backend.address or ""}
             known |= {"XENOOVS_MAC": "" if mac is None or self.backend.follows else mac}
         environment = tuple((name, str(value)) for name, value in known.items())
-        return ExecTarget((*self.notify.command, kind, name, self.state), None, environment)
+        command = (*self.notify.command, kind, name, self.state)
+        return Check(Health(ProbeKind.EXEC, command=command), environment=environment)
 
 
 def notifications(state: AgentState) -> Iterator[Notification]:
@@ -156,8 +157,8 @@ class Notifier:
 
     async def _run_command(self, each: Notification) -> None:
         try:
-            target = each.target(self._store.state.balancer.uplinks.bridge)
-            result = await probed(self._probe, target, timeout_s=each.notify.timeout_ms / 1000)
+            check = each.check(self._store.state.balancer.uplinks.bridge)
+            result = await probed(self._probe, check, timeout_s=each.notify.timeout_ms / 1000)
             failure = "" if result.ok else result.reason
         except ResourceShortage as shortage:
             failure = str(shortage)

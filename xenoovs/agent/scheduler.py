@@ -11,8 +11,7 @@ from contextlib import suppress
 from heapq import heappop, heappush
 from typing import Protocol
 
-from xenoovs.agent.health import Check
-from xenoovs.agent.probe.target import ProbeResult, ResourceShortage, Target, quoted
+from xenoovs.agent.probe.check import Check, ProbeResult, ResourceShortage, quoted
 from xenoovs.agent.state import AgentState, ProbeAt, Probed
 from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import BackgroundTasks
@@ -45,16 +44,16 @@ def max_probes(descriptors: int) -> int:
 
 
 class Probe(Protocol):
-    """Probes a target once. Faults of the backend or the network raise nothing. Ends soon after `timeout_s`."""
+    """Probes a backend once. Faults of the backend or the network raise nothing. Ends soon after `timeout_s`."""
 
-    def __call__(self, target: Target, *, timeout_s: float) -> Awaitable[ProbeResult]: ...
+    def __call__(self, check: Check, /, *, timeout_s: float) -> Awaitable[ProbeResult]: ...
 
 
-async def probed(probe: Probe, target: Target, *, timeout_s: float) -> ProbeResult:
+async def probed(probe: Probe, check: Check, *, timeout_s: float) -> ProbeResult:
     """Probe once. An unexpected exception becomes a failed result. Raises ResourceShortage."""
     begun_s = time.monotonic()
     try:
-        return await probe(target, timeout_s=timeout_s)
+        return await probe(check, timeout_s=timeout_s)
     except ResourceShortage:
         raise
     except Exception as error:  # noqa: BLE001 - one backend, or one program, must not end the checks of all others.
@@ -134,7 +133,7 @@ class ProbeScheduler:
     async def _run_probe(self, check: Check) -> None:
         started_s = self._store.now_s()
         try:
-            result = await probed(self._probe, check.target, timeout_s=check.health.timeout_ms / 1000)
+            result = await probed(self._probe, check, timeout_s=check.health.timeout_ms / 1000)
         except ResourceShortage as shortage:
             self._shortage = str(shortage)
             await asyncio.sleep(_SHORTAGE_PAUSE_S)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from xenoovs.agent.health import (
     AdvertisedChange,
-    Check,
     FleetWatches,
     HealthChange,
     HealthTracker,
@@ -22,7 +21,7 @@ from xenoovs.agent.health import (
     in_maintenance,
     raised_by_operators,
 )
-from xenoovs.agent.probe.target import ProbeResult
+from xenoovs.agent.probe.check import Check, ProbeResult
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.database import PortState, live_ports
 from xenoovs.decision.decide import require_decidable

@@ -8,7 +8,7 @@ from contextlib import suppress
 from threading import Lock
 from typing import ParamSpec, TypeVar
 
-from xenoovs.agent.probe.target import SHORTAGES
+from xenoovs.agent.probe.check import SHORTAGES
 from xenoovs.errors import fault_text
 from xenoovs.log import warn
 

@@ -24,7 +24,7 @@ from xenoovs.agent import fleet
 from xenoovs.agent.fleet import FleetVoter, VerdictReports, verdict_counts
 from xenoovs.agent.fleet_config import FleetCache
 from xenoovs.agent.health import SELF_CHECK_MS, FleetWatches, fleet_checks
-from xenoovs.agent.probe.target import ProbeResult
+from xenoovs.agent.probe.check import ProbeResult
 from xenoovs.agent.state import (
     AgentState,
     ConfigFollowed,

@@ -19,7 +19,6 @@ from tests.unit import balancer as small
 from xenoovs.agent.bridge_watch import with_earlier_sessions
 from xenoovs.agent.health import (
     BackendHealth,
-    Check,
     Checks,
     HealthChange,
     HealthTracker,
@@ -27,7 +26,7 @@ from xenoovs.agent.health import (
     initial_health,
     with_result,
 )
-from xenoovs.agent.probe.target import IcmpTarget, ProbeResult
+from xenoovs.agent.probe.check import Check, ProbeResult
 from xenoovs.agent.snapshot_builder import Moment, service_views
 from xenoovs.agent.state import (
     AgentState,
@@ -173,7 +172,7 @@ def result(*, ok: bool, latency_s: float = 0.0) -> ProbeResult:
 
 
 def walk(health: Health, answers: list[bool], *, remembered_up: bool | None) -> list[BackendHealth]:
-    check = Check(IcmpTarget(IPv4Address("192.0.2.1")), health)
+    check = Check(health, IPv4Address("192.0.2.1"))
     found = [initial_health(health, remembered_up=remembered_up, due_s=0.0, now_s=0.0)]
     for moment, ok in enumerate(answers, 1):
         found.append(with_result(found[-1], check, result(ok=ok), sent_s=float(moment), now_s=float(moment)))
@@ -201,7 +200,7 @@ def test_a_silent_backend_is_down_within_the_documented_time(fall: int, fast_ms:
     health = replace(
         TCP_HEALTH, fall=fall, jitter=Fraction(0), interval_ms=1000, fast_interval_ms=fast_ms, timeout_ms=timeout_ms
     )
-    check = Check(IcmpTarget(IPv4Address("192.0.2.1")), health)
+    check = Check(health, IPv4Address("192.0.2.1"))
     # The backend fails right after it has answered, at 0.
     state = initial_health(health, remembered_up=True, due_s=0.0, now_s=0.0)
     state = with_result(state, check, result(ok=True), sent_s=0.0, now_s=0.0)
@@ -215,7 +214,7 @@ def test_a_silent_backend_is_down_within_the_documented_time(fall: int, fast_ms:
 
 @pytest.mark.parametrize(("others", "is_up"), [(Fraction(1, 2), True), (Fraction(0), False)])
 def test_a_server_of_several_services_begins_up_only_if_all_of_them_used_it(others: Fraction, is_up: bool) -> None:
-    check = Check(IcmpTarget(IPv4Address("192.0.2.1")), TCP_HEALTH)
+    check = Check(TCP_HEALTH, IPv4Address("192.0.2.1"))
     checks = Checks(backends={check: (("web", "a"), ("dns", "a"))})
     tracker = HealthTracker().with_checks(checks, {("web", "a"): Fraction(1, 2), ("dns", "a"): others}, 0.0)
     assert tracker.health[check].is_up is is_up
@@ -286,7 +285,7 @@ def test_each_backend_is_tried_where_it_serves(health: Health, ports: list[int |
     hops = (Translated(Mac(n), "p1", IPv4Address(n), port) for n, port in enumerate((8080, 8081, None)))
     backends = tuple(replace(b, next_hop=hop) for b, hop in zip(one.backends, hops, strict=True))
     found = checks_of(small.balancer(replace(one, backends=backends)), ()).by_backend.values()
-    assert [getattr(check.target, "port", None) for check in found] == ports
+    assert [check.health.port for check in found] == ports
 
 
 WATCHED = behind_tunnels(replace(GENEVE, ports=TunnelPorts.EACH, bfd=Bfd()))

@@ -24,10 +24,10 @@ from xenoovs.agent.agent_check import Advertised
 from xenoovs.agent.announce import Announcer, decide_vips
 from xenoovs.agent.control.client import Client
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.health import Check, Checks, HealthTracker
+from xenoovs.agent.health import Checks, HealthTracker
 from xenoovs.agent.notify import BACKUP, DOWN, MAX_RUNNING, UP, Notifier, notifications
+from xenoovs.agent.probe.check import Check, ProbeResult, ResourceShortage
 from xenoovs.agent.probe.run import Prober
-from xenoovs.agent.probe.target import ExecTarget, IcmpTarget, ProbeResult, ResourceShortage, Target
 from xenoovs.agent.state import AgentState, Membership, RoundFacts, Runtime, step
 from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import BackgroundTasks
@@ -85,7 +85,7 @@ def test_states_of_backends_and_of_their_service(
 
 def test_an_advertised_state_that_ejects_a_backend_that_answers_and_a_dead_port_are_reasons() -> None:
     """Not for a backend that stays up because all agents advertise down, nor for one whose probe fails."""
-    asked = Check(IcmpTarget(IPv4Address("192.0.2.1")), Health(ProbeKind.ICMP))
+    asked = Check(Health(ProbeKind.ICMP), IPv4Address("192.0.2.1"))
     checks = Checks(agents={asked: (("s", "b0"),)}, agent_of={("s", "b0"): asked})
 
     def found(*down: str, ejected: bool) -> list[tuple[str, str]]:
@@ -102,9 +102,9 @@ def test_an_advertised_state_that_ejects_a_backend_that_answers_and_a_dead_port_
 
 
 def test_arguments_and_environment() -> None:
-    backend, service = (each.target("ovsbr1") for each in notifications(state(balancer(1), "b0")))
-    assert backend.argv == ("/bin/page", "-v", "BACKEND", "s/b0", "DOWN")
-    assert service.argv[2:] == ("SERVICE", "s", "DOWN")
+    backend, service = (each.check("ovsbr1") for each in notifications(state(balancer(1), "b0")))
+    assert backend.health.command == ("/bin/page", "-v", "BACKEND", "s/b0", "DOWN")
+    assert service.health.command[2:] == ("SERVICE", "s", "DOWN")
     of_both = {"XENOOVS_STATE": "DOWN", "XENOOVS_BRIDGE": "ovsbr1", "XENOOVS_SERVICE": "s", "XENOOVS_REASON": ""}
     of_backend = {"XENOOVS_BACKEND": "b0", "XENOOVS_ADDRESS": "", "XENOOVS_MAC": "0a:00:00:00:00:00"}
     assert dict(backend.environment) == {"XENOOVS_KIND": "BACKEND", **of_both, **of_backend}
@@ -130,10 +130,10 @@ class Pager:
         self.gate = asyncio.Event()
         self.answer: ProbeResult | Exception = ProbeResult(ok=True, latency_s=0.0, reason="answered")
 
-    async def probe(self, target: Target, *, timeout_s: float) -> ProbeResult:
-        assert isinstance(target, ExecTarget)
+    async def probe(self, target: Check, *, timeout_s: float) -> ProbeResult:
+        assert target.health.probe is ProbeKind.EXEC
         assert timeout_s == 2.0
-        self.begun.append(" ".join(target.argv[3:]))
+        self.begun.append(" ".join(target.health.command[3:]))
         await self.gate.wait()
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -228,8 +228,8 @@ def test_a_failure_is_logged_once(
 class Programs(Servers):
     """Programs are run."""
 
-    async def probe(self, target: Target, *, timeout_s: float) -> ProbeResult:
-        if isinstance(target, ExecTarget):
+    async def probe(self, target: Check, *, timeout_s: float) -> ProbeResult:
+        if target.health.probe is ProbeKind.EXEC:
             return await Prober(exec_allowed=True).probe(target, timeout_s=timeout_s)
         return await super().probe(target, timeout_s=timeout_s)
 

@@ -28,20 +28,8 @@ from tests.probe_support import Talk, ask, nothing_left, tcp_server, udp_answers
 from tests.processes import command_line
 from tests.unit import balancer as small
 from xenoovs.agent import scheduler as module
+from xenoovs.agent.probe.check import Check, ProbeResult, ResourceShortage
 from xenoovs.agent.probe.run import Prober
-from xenoovs.agent.probe.target import (
-    AgentTarget,
-    DnsTarget,
-    ExecTarget,
-    HttpTarget,
-    ProbeResult,
-    ResourceShortage,
-    Target,
-    TcpTarget,
-    Tls,
-    UdpTarget,
-    Via,
-)
 from xenoovs.agent.scheduler import ProbeScheduler, max_probes
 from xenoovs.agent.state import AgentState, ConfigFollowed
 from xenoovs.agent.store import Store
@@ -69,20 +57,25 @@ def reply_with(data: bytes, *, after: bytes = b"\r\n\r\n", reset: bool = False, 
     return talk
 
 
+def check(probe: ProbeKind, port: int | None = None, address: IPAddress = LOCAL, **how: Any) -> Check:
+    return Check(Health(probe, port, **how), address)
+
+
 def get(
     talk: Talk,
     *,
     address: IPAddress = LOCAL,
     timeout_s: float = PATIENCE_S,
     server_tls: ssl.SSLContext | None = None,
-    target: Callable[..., Any] = HttpTarget,
-    **more: Any,
+    probe: ProbeKind | None = None,
+    **how: Any,
 ) -> ProbeResult:
     """Probe a server that talks so."""
 
     async def once() -> ProbeResult:
         async with tcp_server(talk, host=str(address), tls=server_tls) as port:
-            return await Prober().probe(target(address, port, **more), timeout_s=timeout_s)
+            kind = probe or (ProbeKind.HTTPS if server_tls else ProbeKind.HTTP)
+            return await Prober().probe(check(kind, port, address, **how), timeout_s=timeout_s)
 
     return asyncio.run(once())
 
@@ -92,20 +85,20 @@ def test_answers(address: IPAddress) -> None:
     """A server sees a reset of a connection that was only opened."""
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     with socket.create_server((str(address), 0), family=family) as server:
-        result = ask(TcpTarget(address, server.getsockname()[1]))
+        result = ask(check(ProbeKind.TCP, server.getsockname()[1], address))
         assert (result.ok, result.reason) == (True, "answered")
         connection, _ = server.accept()
         with connection, pytest.raises(ConnectionResetError):
             connection.recv(1)
     with udp_answers(lambda request: [request + b" pong"], host=str(address)) as port:
-        assert ask(UdpTarget(address, port, b"ping", b"pong")).ok
-    assert get(reply_with(OK), address=address, body=b"ell").ok
+        assert ask(check(ProbeKind.UDP, port, address, send="ping", expect="pong")).ok
+    assert get(reply_with(OK), address=address, body="ell").ok
 
 
 @BOTH_FAMILIES
 def test_refused(address: IPAddress) -> None:
-    for target in (TcpTarget(address, 1), UdpTarget(address, 1, b"ping"), AgentTarget(address, 1)):
-        assert ask(target).reason == "connection refused"
+    for probe in (ProbeKind.TCP, ProbeKind.UDP, ProbeKind.NONE):
+        assert ask(check(probe, 1, address, send="ping")).reason == "connection refused"
 
 
 def test_a_clock_that_jumps_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,16 +110,17 @@ def test_a_clock_that_jumps_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_absent_device_and_namespace_are_named() -> None:
-    assert ask(TcpTarget(LOCAL, 80, via=Via("nosuch0"))).reason == "interface nosuch0 does not exist"
-    assert ask(TcpTarget(LOCAL, 80, via=Via(netns="nosuch"))).reason == "network namespace nosuch does not exist"
+    assert ask(check(ProbeKind.TCP, 80, interface="nosuch0")).reason == "interface nosuch0 does not exist"
+    assert ask(check(ProbeKind.TCP, 80, netns="nosuch")).reason == "network namespace nosuch does not exist"
 
 
 def test_udp_answers_of_another_text_and_from_another_port() -> None:
     with udp_answers(lambda _: [b"\xffno"]) as port:
-        assert ask(UdpTarget(LOCAL, port, b"ping", b"pong")).reason == "answered '\\xffno', wanted 'pong' in it"
+        wrong = ask(check(ProbeKind.UDP, port, send="ping", expect="pong"))
+    assert wrong.reason == "answered '\\xffno', wanted 'pong' in it"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.1", 0))
-        result = ask(UdpTarget(LOCAL, silent.getsockname()[1], b"ping"), timeout_s=0.05)
+        result = ask(check(ProbeKind.UDP, silent.getsockname()[1], send="ping"), timeout_s=0.05)
     assert result.reason == "no answer within 50ms"
 
 
@@ -155,7 +149,7 @@ def answer(change: Change) -> Callable[[bytes], list[bytes]]:
 )
 def test_dns(change: Change, reason: str) -> None:
     with udp_answers(answer(change)) as port:
-        result = ask(DnsTarget(LOCAL, "www.example", port=port))
+        result = ask(check(ProbeKind.DNS, port, query="www.example"))
     assert (result.ok, result.reason) == (reason == "answered", reason)
 
 
@@ -166,13 +160,13 @@ def test_dns_answers_to_other_queries_are_passed_over_and_garbage_is_none() -> N
         return bytes([request[0] ^ 1]) + good(request)[0][1:]
 
     with udp_answers(lambda request: [forged(request), *good(request)]) as port:
-        assert ask(DnsTarget(LOCAL, "www.example", port=port)).ok
+        assert ask(check(ProbeKind.DNS, port, query="www.example")).ok
     with udp_answers(lambda request: [forged(request)]) as port:
-        reason = ask(DnsTarget(LOCAL, "www.example", port=port), timeout_s=0.1).reason
+        reason = ask(check(ProbeKind.DNS, port, query="www.example"), timeout_s=0.1).reason
     assert reason == "only answers to other queries within 100ms"
     with udp_answers(lambda request: [request[:2] + b"\xff" * 20]) as port:
-        assert ask(DnsTarget(LOCAL, "www.example", port=port)).reason.startswith("the answer is no DNS message")
-    assert ask(DnsTarget(LOCAL, "a..b")).reason.startswith("the query cannot be asked")
+        assert ask(check(ProbeKind.DNS, port, query="www.example")).reason.startswith("the answer is no DNS message")
+    assert ask(check(ProbeKind.DNS, 53, query="a..b")).reason.startswith("the query cannot be asked")
 
 
 HTTP = b"HTTP/1.1 200 OK\r\nContent-Length: "
@@ -189,7 +183,7 @@ WRONG: dict[str, tuple[Talk, str]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_answers(name: str) -> None:
     talk, reason = WRONG[name]
-    result = get(talk, body=b"hello", timeout_s=0.3 if "within" in reason else PATIENCE_S)
+    result = get(talk, body="hello", timeout_s=0.3 if "within" in reason else PATIENCE_S)
     assert (result.ok, result.reason) == (False, reason)
     assert get(reply_with(b"\x00\xffSSH-2.0\r\n\r\n")).reason.startswith("the answer is no HTTP")
 
@@ -245,17 +239,17 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     ("name", "days", "tls", "reason"),
     [
         ("127.0.0.1", 2, {}, "answered"),
-        ("www.example", 2, {"name": "www.example"}, "answered"),
-        ("www.example", 2, {"name": "api.example"}, "certificate for another name"),
+        ("www.example", 2, {"server_name": "www.example"}, "answered"),
+        ("www.example", 2, {"server_name": "api.example"}, "certificate for another name"),
         ("www.example", 2, {}, "certificate for another address"),
         ("127.0.0.1", -1, {}, "certificate expired"),
-        ("127.0.0.1", -1, {"ca_file": None, "verify": False}, "answered"),
+        ("127.0.0.1", -1, {"ca_file": None, "insecure": True}, "answered"),
         ("127.0.0.1", 2, {"ca_file": None}, "certificate from an authority that is not trusted"),
     ],
 )
 def test_certificates(authority: Authority, name: str, days: int, tls: dict[str, Any], reason: str) -> None:
-    trusting = Tls(**{"ca_file": authority.file, **tls})
-    assert get(reply_with(OK), server_tls=authority.server(name, days=days), tls=trusting).reason == reason
+    how = {"ca_file": authority.file, **tls}
+    assert get(reply_with(OK), server_tls=authority.server(name, days=days), **how).reason == reason
 
 
 def test_a_private_authority_of_plain_openssl_is_trusted_under_the_strict_defaults_of_python_3_13(
@@ -271,7 +265,7 @@ def test_a_private_authority_of_plain_openssl_is_trusted_under_the_strict_defaul
 
     monkeypatch.setattr(ssl, "create_default_context", strict)
     server = authority.server("127.0.0.1")
-    assert get(reply_with(OK), server_tls=server, tls=Tls(ca_file=authority.file)).ok
+    assert get(reply_with(OK), server_tls=server, ca_file=authority.file).ok
 
 
 def test_requests_by_tls_that_cannot_be_made(tmp_path: Path) -> None:
@@ -282,19 +276,20 @@ def test_requests_by_tls_that_cannot_be_made(tmp_path: Path) -> None:
 
     empty, missing = tmp_path / "empty.pem", tmp_path / "no.pem"
     empty.touch()
-    for tls, reason in (
-        (Tls(verify=False), "TLS failed: wrong version number"),
-        (Tls(ca_file=str(empty)), f"{empty} holds no certificate in PEM form"),
-        (Tls(ca_file=str(missing)), f"{missing}: no such file or directory"),
-        (Tls(verify=False, name="x" * 64 + ".example"), "the request cannot be made"),
-    ):
-        assert get(plain, tls=tls).reason.startswith(reason)
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"insecure": True}, "TLS failed: wrong version number"),
+        ({"ca_file": str(empty)}, f"{empty} holds no certificate in PEM form"),
+        ({"ca_file": str(missing)}, f"{missing}: no such file or directory"),
+        ({"insecure": True, "server_name": "x" * 64 + ".example"}, "the request cannot be made"),
+    )
+    for how, reason in cases:
+        assert get(plain, probe=ProbeKind.HTTPS, **how).reason.startswith(reason)
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n", b""], ids=str)
 def test_the_agent_of_a_server_is_sent_a_line_and_replies_with_one(end: bytes) -> None:
     talk = reply_with(b"up 50%" + end, after=b"web\n", hold_s=2 * PATIENCE_S if end else 0)
-    found = get(talk, target=AgentTarget, send=b"web\n")
+    found = get(talk, probe=ProbeKind.NONE, send="web\n")
     assert (found.ok, found.reply) == (True, "up 50%")
 
 
@@ -311,11 +306,11 @@ REPLIES = {
 def test_wrong_replies_of_an_agent(reply: bytes) -> None:
     is_held = "within" in REPLIES[reply]
     talk = reply_with(reply, after=b"\n", hold_s=60 if is_held else 0)
-    found = get(talk, timeout_s=0.09 if is_held else PATIENCE_S, target=AgentTarget, send=b"\n")
+    found = get(talk, timeout_s=0.09 if is_held else PATIENCE_S, probe=ProbeKind.NONE, send="\n")
     assert (found.ok, found.reason.partition(":")[0]) == (False, REPLIES[reply])
 
 
-KINDS = ("tcp", "udp", "dns", "http", "https", "exec")
+KINDS = [kind for kind in ProbeKind if kind not in (ProbeKind.ICMP, ProbeKind.ARP)]
 TURNS = (0, 1, 2, 3, 5, 8, 20, 200)
 
 
@@ -325,33 +320,26 @@ async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 @asynccontextmanager
-async def target_of(kind: str) -> AsyncIterator[Target]:
+async def silent_one(kind: ProbeKind) -> AsyncIterator[Check]:
     """One that never answers."""
     with udp_answers(lambda _: []) as udp:
         async with tcp_server(silent) as tcp:
-            targets: dict[str, Target] = {
-                "tcp": TcpTarget(LOCAL, tcp),
-                "udp": UdpTarget(LOCAL, udp, b"a"),
-                "dns": DnsTarget(LOCAL, "www.example", port=udp),
-                "http": HttpTarget(LOCAL, tcp),
-                "https": HttpTarget(LOCAL, tcp, tls=Tls(verify=False)),
-                "exec": ExecTarget(("/bin/sleep", "60")),
-            }
-            yield targets[kind]
+            port = udp if kind in (ProbeKind.UDP, ProbeKind.DNS) else tcp
+            yield check(kind, port, send="a", query="www.example", insecure=True, command=("/bin/sleep", "60"))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_cancelled(kind: str) -> None:
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_cancelled(kind: ProbeKind) -> None:
     async def main() -> None:
-        async with target_of(kind) as target:
+        async with silent_one(kind) as asked:
             for turns in TURNS:
                 async with nothing_left():
-                    probe = asyncio.create_task(Prober(exec_allowed=True).probe(target, timeout_s=30))
+                    probe = asyncio.create_task(Prober(exec_allowed=True).probe(asked, timeout_s=30))
                     for _ in range(turns):
                         await asyncio.sleep(0.0001)
                     probe.cancel()
                     await asyncio.wait([probe], timeout=PATIENCE_S)
-                    assert probe.cancelled() or (kind == "tcp" and probe.result().ok)
+                    assert probe.cancelled() or (kind is ProbeKind.TCP and probe.result().ok)
 
     asyncio.run(main())
     children = Path("/proc/thread-self/children").read_text().split()
@@ -362,7 +350,8 @@ def test_an_answer_that_lay_in_the_kernel_counts() -> None:
     async def main() -> None:
         async with nothing_left():
             prober = Prober()
-            probes = [asyncio.create_task(prober.probe(UdpTarget(LOCAL, port, b"a"), timeout_s=0.1)) for _ in range(50)]
+            one = check(ProbeKind.UDP, port, send="a")
+            probes = [asyncio.create_task(prober.probe(one, timeout_s=0.1)) for _ in range(50)]
             await asyncio.sleep(0)
             eventually(lambda: len(asked) == 50, "all requests are received")
             time.sleep(0.3)
@@ -383,16 +372,16 @@ def test_the_deadline_excludes_time_in_which_the_loop_was_blocked_and_silence_is
         writer.write(OK)
         writer.close()
 
-    async def blocked(target: Target, timeout_s: float) -> ProbeResult:
-        probe = asyncio.create_task(Prober().probe(target, timeout_s=timeout_s))
+    async def blocked(one: Check, timeout_s: float) -> ProbeResult:
+        probe = asyncio.create_task(Prober().probe(one, timeout_s=timeout_s))
         await asyncio.sleep(0)
         time.sleep(1.5 * timeout_s)
         return await asyncio.wait_for(probe, PATIENCE_S)
 
     async def main(silent: int) -> None:
         async with tcp_server(answer) as port:
-            assert (await blocked(HttpTarget(LOCAL, port, body=b"ell"), 1)).ok
-        assert (await blocked(UdpTarget(LOCAL, silent, b"a"), 0.2)).reason == "no answer within 200ms"
+            assert (await blocked(check(ProbeKind.HTTP, port, body="ell"), 1)).ok
+        assert (await blocked(check(ProbeKind.UDP, silent, send="a"), 0.2)).reason == "no answer within 200ms"
 
     with udp_answers(lambda _: []) as port:
         asyncio.run(main(port))
@@ -400,10 +389,10 @@ def test_the_deadline_excludes_time_in_which_the_loop_was_blocked_and_silence_is
 
 def test_off_until_allowed(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    result = ask(ExecTarget(("touch", str(mark))))
+    result = ask(check(ProbeKind.EXEC, command=("touch", str(mark))))
     assert (result.ok, mark.exists()) == (False, False)
     assert result.reason == "touch was not run: the agent was started without --allow-exec"
-    assert ask(ExecTarget(("touch", str(mark))), exec_allowed=True).ok
+    assert ask(check(ProbeKind.EXEC, command=("touch", str(mark))), exec_allowed=True).ok
     assert mark.exists()
 
 
@@ -418,13 +407,15 @@ ENDS = {
 
 @pytest.mark.parametrize("code", ENDS)
 def test_how_a_program_ends(code: str) -> None:
-    found = ask(ExecTarget((sys.executable, "-c", code) if code else ("/no/such",)), exec_allowed=True)
+    found = ask(
+        check(ProbeKind.EXEC, command=(sys.executable, "-c", code) if code else ("/no/such",)), exec_allowed=True
+    )
     assert (found.ok, found.reason) == (ENDS[code] == "answered", ENDS[code])
 
 
 def test_deadline_kills_the_children_too(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    target = ExecTarget(("sh", "-c", f"sleep 600 & echo $! > {pid}.new; mv {pid}.new {pid}; wait"))
+    target = check(ProbeKind.EXEC, command=("sh", "-c", f"sleep 600 & echo $! > {pid}.new; mv {pid}.new {pid}; wait"))
     # Until the deadline comes after the child, which on a busy machine may take its time.
     for timeout_s in (0.5, 4, 30):
         assert ask(target, timeout_s=timeout_s, exec_allowed=True).reason == f"sh did not end within {span(timeout_s)}"
@@ -443,8 +434,8 @@ def test_the_group_is_killed_before_its_leader_is_reaped(monkeypatch: pytest.Mon
         kill(group, number)
 
     monkeypatch.setattr(os, "killpg", killpg)
-    assert ask(ExecTarget(("true",)), exec_allowed=True).ok
-    assert not ask(ExecTarget(("sleep", "60")), timeout_s=0.2, exec_allowed=True).ok
+    assert ask(check(ProbeKind.EXEC, command=("true",)), exec_allowed=True).ok
+    assert not ask(check(ProbeKind.EXEC, command=("sleep", "60")), timeout_s=0.2, exec_allowed=True).ok
     assert states[0] == "Z"
     assert "reaped" not in states
 
@@ -460,8 +451,8 @@ def state_of(process: Path) -> str:
 def test_the_program_gets_the_documented_variables_and_no_others_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET", "s")
     code = "import os; raise SystemExit(' '.join(sorted(k for k in os.environ if k != 'LC_CTYPE')))"
-    target = ExecTarget((sys.executable, "-c", code), environment=(("XENOOVS_ADDRESS", "192.0.2.1"),))
-    reason = ask(target, exec_allowed=True).reason
+    health = Health(ProbeKind.EXEC, command=(sys.executable, "-c", code))
+    reason = ask(Check(health, environment=(("XENOOVS_ADDRESS", "192.0.2.1"),)), exec_allowed=True).reason
     assert reason == "ended with status 1: 'LC_ALL PATH XENOOVS_ADDRESS'"
 
 
@@ -480,7 +471,7 @@ class Scheduled:
         self.scheduler = ProbeScheduler(self.probe, self.store, self.tasks, max_running)
         self.is_short, self.calls, self.running, self.most = False, 0, 0, 0
 
-    async def probe(self, target: Target, *, timeout_s: float) -> ProbeResult:
+    async def probe(self, check: Check, *, timeout_s: float) -> ProbeResult:
         self.calls += 1
         if self.is_short:
             raise ResourceShortage("too many open files")

@@ -234,11 +234,13 @@ def test_a_confirmed_change_is_not_rolled_back(tmp_path: Path) -> None:
 PARENT = """\
 import asyncio, sys
 from xenoovs.agent.probe.run import Prober
-from xenoovs.agent.probe.target import ExecTarget
+from xenoovs.agent.probe.check import Check
+from xenoovs.model.balancer import Health, ProbeKind
 async def main():
     prober, running = Prober(exec_allowed=True), []
     while line := await asyncio.to_thread(sys.stdin.readline):
-        running.append(asyncio.create_task(prober.probe(ExecTarget(("sh", "-c", line)), timeout_s=600)))
+        check = Check(Health(ProbeKind.EXEC, command=("sh", "-c", line)))
+        running.append(asyncio.create_task(prober.probe(check, timeout_s=600)))
 asyncio.run(main())
 """
 

@@ -12,6 +12,7 @@ import socket
 import struct
 from typing import Any
 
+from xenoovs.agent.probe.check import Check, Expectation
 from xenoovs.agent.probe.sockets import (
     RECEIVE_BYTES,
     SO_RCVBUFFORCE,
@@ -25,9 +26,9 @@ from xenoovs.agent.probe.sockets import (
     naming_device,
     open_socket,
 )
-from xenoovs.agent.probe.target import ArpTarget, Expectation, IcmpTarget, Via
 from xenoovs.dataclass import dataclass
-from xenoovs.model.address import IPAddress, Mac, checksum
+from xenoovs.model.address import Mac, checksum
+from xenoovs.model.next_hop import UNKNOWN_MAC
 
 # Type, code, checksum, identifier, sequence number.
 _HEADER = struct.Struct("!BBHHH")
@@ -144,17 +145,17 @@ class IcmpChannel(Channel):
             _settle(request, f"{reason}, says {sender}")
 
 
-async def probe_icmp(target: IcmpTarget, channels: ChannelPool[IcmpChannel]) -> str | None:
-    """Return why the target failed; None if it answered. Raises OSError, EPERM without CAP_NET_RAW."""
-    address, via = target.address, target.via
-    key = (family_of(address), device_of(address, via), via.netns, namespace_inode(via.netns))
-    with channels.use(key, lambda: _open(address, via)) as channel:
+async def probe_icmp(check: Check, channels: ChannelPool[IcmpChannel]) -> str | None:
+    """Return why the backend failed; None if it answered. Raises OSError, EPERM without CAP_NET_RAW."""
+    address, interface, netns = check.address, check.health.interface, check.health.netns
+    key = (family_of(address), device_of(address, interface), netns, namespace_inode(netns))
+    with channels.use(key, lambda: _open(check)) as channel:
         return await channel.echo(host_of(address))
 
 
-def _open(address: IPAddress, via: Via) -> IcmpChannel:
-    version = _V4 if address.version == 4 else _V6
-    sock = open_socket(address, socket.SOCK_RAW, via, protocol=version.protocol)
+def _open(check: Check) -> IcmpChannel:
+    version, health = _V4 if check.address.version == 4 else _V6, check.health
+    sock = open_socket(check.address, socket.SOCK_RAW, health.interface, health.netns, protocol=version.protocol)
     sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BYTES)
     sock.setsockopt(*version.filter_)
     return IcmpChannel(sock)
@@ -211,13 +212,12 @@ class ArpChannel(Channel):
                 answers.put_nowait(Mac(int.from_bytes(mac, "big")))
 
 
-async def probe_arp(target: ArpTarget, expectation: Expectation, channels: ChannelPool[ArpChannel]) -> None:
-    """Return when the target answers. Raises OSError, EPERM without CAP_NET_RAW."""
-    key = (target.interface, target.netns, namespace_inode(target.netns))
-    with channels.use(
-        key, lambda: ArpChannel(in_namespace(target.netns, lambda: _open_arp(target.interface)))
-    ) as channel:
-        await channel.request(target.mac, target.address.packed, expectation)
+async def probe_arp(check: Check, expectation: Expectation, channels: ChannelPool[ArpChannel]) -> None:
+    """Return when the backend answers. Raises OSError, EPERM without CAP_NET_RAW."""
+    interface, netns = check.health.interface or "", check.health.netns
+    key = (interface, netns, namespace_inode(netns))
+    with channels.use(key, lambda: ArpChannel(in_namespace(netns, lambda: _open_arp(interface)))) as channel:
+        await channel.request(check.mac or UNKNOWN_MAC, check.address.packed, expectation)
 
 
 def _open_arp(interface: str) -> socket.socket:

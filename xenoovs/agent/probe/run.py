@@ -1,4 +1,4 @@
-"""Runs a probe of any target within a deadline. A failed probe has a result, and raises no exception."""
+"""Runs a probe of any kind within a deadline. A failed probe has a result, and raises no exception."""
 
 from __future__ import annotations
 
@@ -17,29 +17,13 @@ import dns.message
 import dns.rcode
 import dns.rdatatype
 
+from xenoovs.agent.probe.check import Check, Expectation, ProbeResult, ResourceShortage, failure_reason, quoted
 from xenoovs.agent.probe.icmp import ArpChannel, IcmpChannel, probe_arp, probe_icmp
 from xenoovs.agent.probe.sockets import ChannelPool, host_of, namespace_inode, namespace_path, open_socket
-from xenoovs.agent.probe.target import (
-    AgentTarget,
-    ArpTarget,
-    DnsTarget,
-    ExecTarget,
-    Expectation,
-    HttpTarget,
-    IcmpTarget,
-    ProbeResult,
-    ResourceShortage,
-    Target,
-    TcpTarget,
-    UdpTarget,
-    Via,
-    failure_reason,
-    quoted,
-)
 from xenoovs.agent.probe.tcp import TlsContexts, ask_agent, probe_http, probe_tcp
 from xenoovs.display import span
 from xenoovs.errors import assert_never
-from xenoovs.model.address import IPAddress
+from xenoovs.model.balancer import ProbeKind
 from xenoovs.switch.process import killed_with_this_process, start
 
 # If a busy event loop reaches a deadline late, the kernel may already have the answer. `asyncio.timeout` would cancel
@@ -109,17 +93,18 @@ class Deadline:
 _MAX_OUTPUT_BYTES = 4096
 
 
-async def probe_exec(target: ExecTarget) -> str | None:
+async def probe_exec(check: Check) -> str | None:
     """Return why the program failed; None for status 0. Raises OSError if the program or namespace does not exist."""
-    namespace_inode(target.netns)
+    netns = check.health.netns
+    namespace_inode(netns)
     # The environment of the agent may contain secrets, so the program inherits only PATH.
-    env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", **dict(target.environment)}
-    enter = [] if target.netns is None else ["nsenter", f"--net={namespace_path(target.netns)}", "--"]
+    env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", **dict(check.environment)}
+    enter = [] if netns is None else ["nsenter", f"--net={namespace_path(netns)}", "--"]
     output = _Output()
     try:
         with killed_with_this_process(output.writer):
             try:
-                process = start([*enter, *target.argv], output=output.writer, env=env)
+                process = start([*enter, *check.health.command], output=output.writer, env=env)
             finally:
                 output.close_writer()
             try:
@@ -223,44 +208,45 @@ class Prober:
         self._arp: ChannelPool[ArpChannel] = ChannelPool()
         self._tls = TlsContexts()
 
-    async def probe(self, target: Target, *, timeout_s: float) -> ProbeResult:
-        """Probe a target once. `timeout_s`: of the whole probe. Raises ResourceShortage if this host could not send
+    async def probe(self, check: Check, *, timeout_s: float) -> ProbeResult:
+        """Probe a backend once. `timeout_s`: of the whole probe. Raises ResourceShortage if this host could not send
         it."""
         clock = asyncio.get_running_loop().time
         started_s = clock()
         expectation = Expectation()
         try:
             async with Deadline(timeout_s) as deadline:
-                failure = await self._run(target, expectation)
+                failure = await self._run(check, expectation)
         except OSError as error:
             is_overdue = isinstance(error, TimeoutError) and deadline.is_over
             failure = f"{expectation.missing} within {span(timeout_s)}" if is_overdue else failure_reason(error)
         return ProbeResult(failure is None, clock() - started_s, failure or "answered", expectation.reply)
 
-    async def _run(self, target: Target, expectation: Expectation) -> str | None:
-        match target:
-            case IcmpTarget():
-                return await probe_icmp(target, self._icmp)
-            case ArpTarget():
-                await probe_arp(target, expectation, self._arp)
+    async def _run(self, check: Check, expectation: Expectation) -> str | None:
+        match check.health.probe:
+            case ProbeKind.ICMP:
+                return await probe_icmp(check, self._icmp)
+            case ProbeKind.ARP:
+                await probe_arp(check, expectation, self._arp)
                 return None
-            case TcpTarget():
-                return await probe_tcp(target)
-            case AgentTarget():
-                return await ask_agent(target, expectation)
-            case UdpTarget():
-                return await probe_udp(target)
-            case DnsTarget():
-                return await probe_dns(target, expectation)
-            case HttpTarget():
-                return await probe_http(target, expectation, self._tls)
-            case ExecTarget():
+            case ProbeKind.TCP:
+                return await probe_tcp(check)
+            case ProbeKind.NONE:
+                return await ask_agent(check, expectation)
+            case ProbeKind.UDP:
+                return await probe_udp(check)
+            case ProbeKind.DNS:
+                return await probe_dns(check, expectation)
+            case ProbeKind.HTTP | ProbeKind.HTTPS:
+                return await probe_http(check, expectation, self._tls)
+            case ProbeKind.EXEC:
+                program = check.health.command[0]
                 if not self._exec_allowed:
-                    return f"{target.argv[0]} was not run: the agent was started without --allow-exec"
-                expectation.await_part(f"{target.argv[0]} did not end")
-                return await probe_exec(target)
+                    return f"{program} was not run: the agent was started without --allow-exec"
+                expectation.await_part(f"{program} did not end")
+                return await probe_exec(check)
             case _:
-                assert_never(target)
+                assert_never(check.health.probe)
 
 
 # UDP and DNS probes: a target answers a datagram or a DNS query.
@@ -269,20 +255,19 @@ class Prober:
 _MAX_DATAGRAM_BYTES = 65535
 
 
-async def probe_udp(target: UdpTarget) -> str | None:
-    """Return why the target failed; None if it answered. Raises OSError; an ICMP error is ECONNREFUSED."""
-    with _connected(target.address, target.port, target.via) as sock:
-        sock.send(target.send)
+async def probe_udp(check: Check) -> str | None:
+    """Return why the backend failed; None if it answered. Raises OSError; an ICMP error is ECONNREFUSED."""
+    expected = check.health.expect.encode()
+    with _connected(check) as sock:
+        sock.send(check.health.send.encode())
         answer = await _next_datagram(sock)
-    if target.expect in answer:
-        return None
-    return f"answered {quoted(answer)}, wanted {quoted(target.expect)} in it"
+    return None if expected in answer else f"answered {quoted(answer)}, wanted {quoted(expected)} in it"
 
 
 @contextmanager
-def _connected(address: IPAddress, port: int, via: Via) -> Iterator[socket.socket]:
-    with open_socket(address, socket.SOCK_DGRAM, via) as sock:
-        sock.connect((host_of(address), port))
+def _connected(check: Check) -> Iterator[socket.socket]:
+    with open_socket(check.address, socket.SOCK_DGRAM, check.health.interface, check.health.netns) as sock:
+        sock.connect((host_of(check.address), check.health.port))
         yield sock
 
 
@@ -300,13 +285,13 @@ _HEADER_BYTES = 12
 """Size of a DNS header (RFC 1035, section 4.1.1)."""
 
 
-async def probe_dns(target: DnsTarget, expectation: Expectation) -> str | None:
-    """Return why the target failed; None if it answered. Raises OSError like probe_udp."""
+async def probe_dns(check: Check, expectation: Expectation) -> str | None:
+    """Return why the backend failed; None if it answered. Raises OSError like probe_udp."""
     try:
-        query = dns.message.make_query(target.query, "A", use_edns=0, payload=_PAYLOAD_BYTES)
+        query = dns.message.make_query(check.health.query, "A", use_edns=0, payload=_PAYLOAD_BYTES)
     except dns.exception.DNSException as error:
         return f"the query cannot be asked: {error}"
-    with _connected(target.address, target.port, target.via) as sock:
+    with _connected(check) as sock:
         sock.send(query.to_wire())
         while not _has_id(data := await _next_datagram(sock), query.id):
             expectation.await_part("only answers to other queries")

@@ -14,7 +14,6 @@ from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from xenoovs.agent.probe.target import Via
 from xenoovs.model.address import IPAddress
 
 T = TypeVar("T")
@@ -165,14 +164,18 @@ def host_of(address: IPAddress) -> str:
     return str(address).partition("%")[0]
 
 
-def device_of(address: IPAddress, via: Via) -> str | None:
-    """Return the device to send from: that of the probe, else the scope of the address."""
-    return via.interface or (address.scope_id if isinstance(address, IPv6Address) else None)
+def device_of(address: IPAddress, interface: str | None) -> str | None:
+    """Return the device to send from: that of the probe, else the scope of the address (fe80::1%eth0, RFC 4007, section
+    11); None for the kernel's choice."""
+    return interface or (address.scope_id if isinstance(address, IPv6Address) else None)
 
 
-def open_socket(address: IPAddress, kind: socket.SocketKind, via: Via, *, protocol: int = 0) -> socket.socket:
-    """Return a socket for packets to an address. Raises OSError if its device or namespace does not exist."""
-    family, device = family_of(address), device_of(address, via)
+def open_socket(
+    address: IPAddress, kind: socket.SocketKind, interface: str | None, netns: str | None, *, protocol: int = 0
+) -> socket.socket:
+    """Return a socket for packets to an address, sent by `interface` (SO_BINDTODEVICE, socket(7)). `netns`: as for
+    `in_namespace`. Raises OSError if its device or namespace does not exist."""
+    family, device = family_of(address), device_of(address, interface)
 
     def make() -> socket.socket:
         sock = socket.socket(family, kind | socket.SOCK_NONBLOCK, protocol)
@@ -181,7 +184,7 @@ def open_socket(address: IPAddress, kind: socket.SocketKind, via: Via, *, protoc
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())
         return sock
 
-    return in_namespace(via.netns, make)
+    return in_namespace(netns, make)
 
 
 @contextmanager

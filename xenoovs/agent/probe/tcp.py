@@ -7,7 +7,6 @@ import re
 import socket
 import ssl
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import aiohttp
@@ -15,19 +14,24 @@ from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
 from yarl import URL
 
 from xenoovs.agent.agent_check import MAX_REPLY_BYTES
-from xenoovs.agent.probe.sockets import device_of, host_of, open_socket
-from xenoovs.agent.probe.target import AgentTarget, Expectation, HttpTarget, TcpTarget, Tls, Via, failure_reason, quoted
+from xenoovs.agent.probe.check import Check, Expectation, failure_reason, quoted
+from xenoovs.agent.probe.sockets import host_of, open_socket
+from xenoovs.model.balancer import Health, ProbeKind
 
 _RESET = struct.pack("ii", 1, 0)
 """struct linger of socket(7): on, with 0 s, so that close(2) sends a reset."""
 
 
-async def probe_tcp(target: TcpTarget) -> str | None:
-    """Return None if the target accepts a connection, which is reset, so that no TIME_WAIT is left. Raises OSError."""
-    with open_socket(target.address, socket.SOCK_STREAM, target.via) as sock:
+async def probe_tcp(check: Check) -> str | None:
+    """Return None if the backend accepts a connection, which is reset, so that no TIME_WAIT is left. Raises OSError."""
+    with _open(check) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        await asyncio.get_running_loop().sock_connect(sock, (host_of(target.address), target.port))
+        await asyncio.get_running_loop().sock_connect(sock, (host_of(check.address), check.health.port))
     return None
+
+
+def _open(check: Check) -> socket.socket:
+    return open_socket(check.address, socket.SOCK_STREAM, check.health.interface, check.health.netns)
 
 
 # HTTP (RFC 9110). Each probe opens a new connection: a connection kept alive would hide a dead listener.
@@ -55,41 +59,41 @@ class TlsContexts:
     def __init__(self) -> None:
         self._contexts: dict[tuple[bool, str | None], tuple[int, ssl.SSLContext]] = {}
 
-    def context(self, tls: Tls) -> ssl.SSLContext:
+    def context(self, health: Health) -> ssl.SSLContext:
         """Return the context, a new one after a change of `ca_file`. Raises OSError for a file without a CA."""
-        modified_ns = Path(tls.ca_file).stat().st_mtime_ns if tls.ca_file else 0
-        key = tls.verify, tls.ca_file
+        modified_ns = Path(health.ca_file).stat().st_mtime_ns if health.ca_file else 0
+        key = health.insecure, health.ca_file
         known = self._contexts.get(key)
         if known is None or known[0] != modified_ns:
-            known = self._contexts[key] = modified_ns, _new_context(tls)
+            known = self._contexts[key] = modified_ns, _new_context(health)
         return known[1]
 
 
-def _new_context(tls: Tls) -> ssl.SSLContext:
+def _new_context(health: Health) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cafile=tls.ca_file)
+        context = ssl.create_default_context(cafile=health.ca_file)
     except ssl.SSLError:
-        raise OSError(f"{tls.ca_file} holds no certificate in PEM form") from None
+        raise OSError(f"{health.ca_file} holds no certificate in PEM form") from None
     # Python 3.13 adds VERIFY_X509_STRICT to the defaults, which refuses certificates of a private authority made by
     # openssl(1): they have no authority key identifier.
     context.verify_flags = ssl.VERIFY_X509_TRUSTED_FIRST | ssl.VERIFY_X509_PARTIAL_CHAIN
-    if not tls.verify:
+    if health.insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
 
 
-async def probe_http(target: HttpTarget, expectation: Expectation, contexts: TlsContexts) -> str | None:
-    """Return why the target failed; None if it answered as configured. Raises OSError, ResourceShortage."""
-    context = contexts.context(target.tls) if target.tls else None
+async def probe_http(check: Check, expectation: Expectation, contexts: TlsContexts) -> str | None:
+    """Return why the backend failed; None if it answered as configured. Raises OSError, ResourceShortage."""
+    context = contexts.context(check.health) if check.health.probe is ProbeKind.HTTPS else None
     connector = TCPConnector(
-        force_close=True, limit=0, happy_eyeballs_delay=None, socket_factory=_socket_factory(target)
+        force_close=True, limit=0, happy_eyeballs_delay=None, socket_factory=lambda _: _open(check)
     )
     async with ClientSession(
         connector=connector, timeout=_NO_LIMIT, cookie_jar=DummyCookieJar(), auto_decompress=False
     ) as session:
         try:
-            return await _get(session, target, expectation, context)
+            return await _get(session, check, expectation, context)
         except aiohttp.ClientError as error:
             return _failure(error)
         except UnicodeError as error:
@@ -97,22 +101,23 @@ async def probe_http(target: HttpTarget, expectation: Expectation, contexts: Tls
 
 
 async def _get(
-    session: ClientSession, target: HttpTarget, expectation: Expectation, context: ssl.SSLContext | None
+    session: ClientSession, check: Check, expectation: Expectation, context: ssl.SSLContext | None
 ) -> str | None:
     # Not resolved against a base URL (RFC 3986, 5.2), by which a path could name another server.
-    path, _, query = target.path.partition("#")[0].partition("?")
-    server = URL.build(scheme="http" if context is None else "https", host=host_of(target.address), port=target.port)
+    health = check.health
+    path, _, query = health.path.partition("#")[0].partition("?")
+    server = URL.build(scheme="http" if context is None else "https", host=host_of(check.address), port=health.port)
     url = URL.build(scheme=server.scheme, authority=server.raw_authority, path=path, query_string=query, encoded=True)
-    name = (target.tls.name if target.tls else None) or target.host
-    headers = {"Host": target.host} if target.host else {}
+    name = health.server_name or health.host
+    headers = {"Host": health.host} if health.host else {}
     async with session.get(
         url, headers=headers, allow_redirects=False, ssl=context or True, server_hostname=name if context else None
     ) as response:
-        first, last = target.status
+        first, last = health.status
         if not first <= response.status <= last:
             return f"status {response.status}, wanted {first}" + (f"-{last}" if last != first else "")
         expectation.await_part("no complete body")
-        return None if not target.body else await _body_failure(response.content, target.body)
+        return None if not health.body else await _body_failure(response.content, health.body.encode())
 
 
 async def _body_failure(content: aiohttp.StreamReader, wanted: bytes) -> str | None:
@@ -124,11 +129,6 @@ async def _body_failure(content: aiohttp.StreamReader, wanted: bytes) -> str | N
         if len(body) > _MAX_BODY_BYTES:
             return f"{quoted(wanted)} is not in the first {_MAX_BODY_BYTES} bytes of the body"
     return f"the body has no {quoted(wanted)} in it: {quoted(bytes(body))}"
-
-
-def _socket_factory(target: HttpTarget) -> Callable[[object], socket.socket]:
-    via = Via(device_of(target.address, target.via), target.via.netns)
-    return lambda _: open_socket(target.address, socket.SOCK_STREAM, via)
 
 
 def _failure(error: aiohttp.ClientError) -> str:
@@ -172,14 +172,14 @@ def _first_line(text: str) -> str:
 # Requests to the agents of servers: a connection, an optional text, and one line in reply.
 
 
-async def ask_agent(target: AgentTarget, expectation: Expectation) -> str | None:
+async def ask_agent(check: Check, expectation: Expectation) -> str | None:
     """Return why there is no reply; None if `expectation` has it. It ends with the first CR or LF, or with the
     connection. Raises OSError."""
     loop, data = asyncio.get_running_loop(), b""
-    with open_socket(target.address, socket.SOCK_STREAM, target.via) as sock:
-        await loop.sock_connect(sock, (host_of(target.address), target.port))
-        if target.send:
-            await loop.sock_sendall(sock, target.send)
+    with _open(check) as sock:
+        await loop.sock_connect(sock, (host_of(check.address), check.health.port))
+        if check.health.send:
+            await loop.sock_sendall(sock, check.health.send.encode())
         expectation.await_part("no whole line")
         while not re.search(rb"[\r\n]", data):
             if len(data) >= MAX_REPLY_BYTES:
