@@ -17,10 +17,10 @@ from tests.command_line import SMALL_CONFIG, XENOOVS, CommandLine, CommandResult
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.test_agent_control import agent
 from tests.patience import PATIENCE_S, eventually
-from xenoovs.cli.history import History
 from xenoovs.cli.main import cli
 from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
+from xenoovs.engine.history import History
 from xenoovs.errors import ListenError
 from xenoovs.model.load import parse_config
 from xenoovs.switch.endpoint import Endpoint
@@ -184,7 +184,7 @@ def test_what_was_there_before_the_first_change_is_a_point(place: Place) -> None
 
 
 def test_the_newest_stay(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xenoovs.cli.history.MAX_ENTRIES", 3)
+    monkeypatch.setattr("xenoovs.engine.history.MAX_ENTRIES", 3)
     for number in range(5):
         place.apply(CONFIGS[number % 2])
     assert [number for number, _ in place.entries()] == [3, 4, 5]

@@ -14,11 +14,11 @@ from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.property.test_decision_laws import desired_states
 from tests.strategies import EGRESS, INGRESS, balancers, damaged, edits, share
-from xenoovs.cli.history import History
-from xenoovs.cli.saved import HistoryEntry, SavedPlan, entry_of, load, plan_of, save
 from xenoovs.compile.pipeline import PROGRAM
 from xenoovs.engine.change import Change, PlanOptions
 from xenoovs.engine.engine import Engine
+from xenoovs.engine.history import History
+from xenoovs.engine.saved import HistoryEntry, SavedPlan, entry_of, load, plan_of, save
 from xenoovs.errors import ConfigError, SavedMalformed
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.emit import render_config
@@ -69,7 +69,7 @@ def test_any_point_of_the_history_comes_back(data: st.DataObject, balancer: Bala
         for _ in range(data.draw(st.integers(1, 4))):
             options = PlanOptions(rebalance=data.draw(st.booleans()), drain=data.draw(st.booleans()))
             change = apply(switch, balancer, options)
-            entry = history.entry(change, command="apply", file="my.yaml", partial=False)
+            entry = history.entry(change, command="apply", file="my.yaml", partial=False, user="me")
             history.record(entry)
             points[entry.number] = flows_of(switch, bridge)
             if data.draw(st.booleans()):
@@ -95,8 +95,8 @@ def texts() -> dict[type[SavedPlan | HistoryEntry], str]:
     """A plan and an entry of the history, as they are written."""
     balancer = parse_config(SMALL_CONFIG, file="my.yaml")
     change = Engine(FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]))).plan(balancer, PlanOptions())
-    plan = plan_of(change, file="my.yaml", options=PlanOptions())
-    entry = entry_of(change, file="my.yaml", partial=False, number=1, command="apply my.yaml")
+    plan = plan_of(change, file="my.yaml", options=PlanOptions(), user="me")
+    entry = entry_of(change, file="my.yaml", partial=False, user="me", number=1, command="apply my.yaml")
     with TemporaryDirectory() as directory:
         path, found = Path(directory) / "file", dict[type[SavedPlan | HistoryEntry], str]()
         for document in (plan, entry):

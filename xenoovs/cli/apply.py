@@ -14,7 +14,6 @@ import click
 from xenoovs.cli.history import (
     PREVIOUS,
     EntryNumber,
-    History,
     bridge_option,
     complete_history_number,
     find_history,
@@ -28,12 +27,14 @@ from xenoovs.dataclass import dataclass, replace
 from xenoovs.display import duration as shown_duration
 from xenoovs.display import span
 from xenoovs.engine.change import Change, PlanOptions
-from xenoovs.engine.engine import Engine
+from xenoovs.engine.engine import DrainRounds, Engine
+from xenoovs.engine.history import History
 from xenoovs.errors import XenoovsError, counted
 from xenoovs.model.balancer import Balancer
 from xenoovs.switch.api import Switch
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.terminal.agent_client import INSTEAD, Where, check_agent, find_places, refuse_beside_agent
+from xenoovs.terminal.command import user_name
 from xenoovs.terminal.load import is_plan, load, resolved
 from xenoovs.terminal.options import (
     OutputFormat,
@@ -49,7 +50,7 @@ from xenoovs.terminal.output import confirm, echo, echo_over, print_json
 from xenoovs.terminal.reach import reach
 
 if TYPE_CHECKING:
-    from xenoovs.cli.saved import HistoryEntry
+    from xenoovs.engine.saved import HistoryEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +155,10 @@ def apply_command(
     if rebalance or partial or no_drain:
         raise click.UsageError("--rebalance, --partial and --no-drain belong to `xenoovs plan --out`.")
     # Imported here, as it imports pydantic.
-    from xenoovs.cli import saved
+    from xenoovs.engine import saved
 
     plan = saved.load(config, saved.SavedPlan)
-    work = Work.planned(plan.balancer(), plan.options(drain=plan.drain), db=db, lab=lab)
+    work = Work.planned(resolved(plan.balancer()), plan.options(drain=plan.drain), db=db, lab=lab)
     plan.check(work.change, file=config)
     file = plan.config.file
     work.carry_out(replace(how, yes=True), output, Words(f"apply {config} ({file})", file, plan.again(config)))
@@ -246,14 +247,14 @@ class Work:
                 if (entry := self._entry(words)) is not None:
                     self.history.record(entry)
                     number = entry.number
-        waited_s = rounds.wait() if change.drains and not how.dry_run else 0.0
+        waited_s = wait_for_drains(rounds) if change.drains and not how.dry_run else 0.0
         if waited_s and is_text:
             echo(f"drained: all blocks have moved after {span(waited_s)}")
         return {"applied": is_applied, "drained_s": round(waited_s, 3), "history": number}
 
     def _make(self, how: ApplyOptions, rounds: DrainRounds, words: Words) -> int | None:
         """Make the change and return its number in the history; None if it could not be written there."""
-        from xenoovs.cli.saved import require_unchanged
+        from xenoovs.engine.saved import require_unchanged
 
         change, history, entry = self.change, self.history, None
         reason = "there is no directory for it; set XDG_RUNTIME_DIR, or run as root"
@@ -286,7 +287,10 @@ class Work:
         """Return the entry of the change for the history; None without a history. Raises FileUnusable."""
         if self.history is None:
             return None
-        return self.history.entry(self.change, command=words.command, file=words.file, partial=self.options.partial)
+        options, user = self.options, user_name()
+        return self.history.entry(
+            self.change, command=words.command, file=words.file, partial=options.partial, user=user
+        )
 
     def _send(self, how: ApplyOptions, rounds: DrainRounds) -> None:
         if not how.has_rollback:
@@ -307,62 +311,19 @@ class Work:
         )
 
 
-# The drains of a change, each step of which is planned and applied.
-
-
-_PATIENCE_S = 60.0
-"""How long rounds may fail with retryable errors: a busy Open vSwitch answers later, and nothing is lost until then."""
-
-
-class DrainRounds:
-    """A change and the rounds that its drains need after it."""
-
-    def __init__(self, engine: Engine, balancer: Balancer, options: PlanOptions, change: Change) -> None:
-        self._engine, self._balancer, self._options, self._change = engine, balancer, options, change
-        self._failed_s: float | None = None
-
-    @property
-    def drains(self) -> tuple[Draining, ...]:
-        return self._change.drains
-
-    @property
-    def next_s(self) -> float | None:
-        """Seconds until the next round; None if no drain is left."""
-        return (self._change.next_s or 1.0) if self.drains else None
-
-    def run_next(self) -> None:
-        """Plan again and apply the difference. A retryable error is ignored for a minute. Raises what Engine.plan and
-        Engine.apply raise."""
-        try:
-            self._run_next()
-            self._failed_s = None
-        except XenoovsError as error:
-            now_s = time.monotonic()
-            self._failed_s = now_s if self._failed_s is None else self._failed_s
-            if not error.retryable or now_s - self._failed_s > _PATIENCE_S:
-                raise
-
-    def _run_next(self) -> None:
-        self._engine.count_drains(now_s=time.monotonic())
-        # Another process may change other services meanwhile, so the flows are read again.
-        self._engine.forget()
-        self._change = self._engine.plan(self._balancer, self._options, now_s=time.monotonic())
-        # Also if nothing differs: the engine counts the packets of drains that it has applied.
-        self._engine.apply(self._change)
-
-    def wait(self) -> float:
-        """Run all rounds, with the progress on the terminal. Return the seconds that they took."""
-        begun_s = time.monotonic()
-        try:
-            while (next_s := self.next_s) is not None:
-                echo_over(f"waiting for {'; '.join(map(_progress, self.drains))}")
-                time.sleep(next_s)
-                self.run_next()
-        except KeyboardInterrupt:
-            echo("\ninterrupted: open connections stay; `xenoovs apply` continues the drain", err=True)
-            raise
-        echo_over("")
-        return time.monotonic() - begun_s
+def wait_for_drains(rounds: DrainRounds) -> float:
+    """Run all rounds, with the progress on the terminal. Return the seconds that they took."""
+    begun_s = time.monotonic()
+    try:
+        while (next_s := rounds.next_s) is not None:
+            echo_over(f"waiting for {'; '.join(map(_progress, rounds.drains))}")
+            time.sleep(next_s)
+            rounds.run_next()
+    except KeyboardInterrupt:
+        echo("\ninterrupted: open connections stay; `xenoovs apply` continues the drain", err=True)
+        raise
+    echo_over("")
+    return time.monotonic() - begun_s
 
 
 def _progress(drain: Draining) -> str:
@@ -392,7 +353,7 @@ def roll_back(
     number = _previous(history, reach(db, lab)) if number is None else number
     entry = history.load(number)
     options = entry.options(drain=not no_drain, partial=partial)
-    work = Work.planned(entry.balancer(), options, db=db, lab=lab)
+    work = Work.planned(resolved(entry.balancer()), options, db=db, lab=lab)
 
     def introduce() -> None:
         echo(f"rollback to {number}: {entry.command}, {entry.local_time}, {entry.user}")

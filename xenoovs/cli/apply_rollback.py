@@ -17,11 +17,10 @@ from types import FrameType
 
 from xenoovs.agent.control.files import AgentPaths, bound_socket
 from xenoovs.agent.rollback import roll_back, take_checkpoint
-from xenoovs.cli.apply import DrainRounds
 from xenoovs.cli.offload import BlockChecker, block_checker
 from xenoovs.display import span
 from xenoovs.engine.change import Change
-from xenoovs.engine.engine import Engine
+from xenoovs.engine.engine import DrainRounds, Engine
 from xenoovs.errors import NotConfirmed, NotOffloaded, RolledBack, SwitchError, counted
 from xenoovs.evidence.collector import Collector
 from xenoovs.judge.findings import Conclusion, OffloadFindings, carry_over

@@ -1,128 +1,26 @@
-"""`xenoovs history`: what commands have applied to a bridge, and when; the files of the history."""
+"""`xenoovs history`: what commands have applied to a bridge, and when."""
 
 from __future__ import annotations
 
-import fcntl
-import os
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.dataclass import dataclass
-from xenoovs.errors import ChangeUnderWay, ListenError, NotInHistory, XenoovsError
-from xenoovs.regex import regex
+from xenoovs.engine.history import History, histories
+from xenoovs.errors import ListenError, XenoovsError
 from xenoovs.terminal.agent_client import Where, find_places
 from xenoovs.terminal.command import EXIT_OK
 from xenoovs.terminal.completion import chosen_lab, offering
-from xenoovs.terminal.load import answer_each
+from xenoovs.terminal.load import answer_each, resolved
 from xenoovs.terminal.options import OutputFormat, output_option, switch_options
 from xenoovs.terminal.output import echo, print_json, print_table, print_text
 from xenoovs.terminal.reach import reach
 
 if TYPE_CHECKING:
-    from xenoovs.agent.control.files import AgentPaths
-    from xenoovs.cli.saved import HistoryEntry
-    from xenoovs.engine.change import Change
+    from xenoovs.engine.saved import HistoryEntry
     from xenoovs.switch.api import Switch
-
-MAX_ENTRIES = 20
-_NAME = regex(r"([1-9][0-9]{0,8})\.json")
-_PATIENCE_S, _STEP_S = 3.0, 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """The changes that commands have applied to one bridge: a directory with one file per entry, the newest 20."""
-
-    bridge: str
-    directory: Path
-
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """Numbers of the entries, the oldest first."""
-        with suppress(OSError):
-            found = (_NAME.fullmatch(path.name) for path in self.directory.iterdir())
-            return tuple(sorted(int(each[1]) for each in found if each))
-        return ()
-
-    def load(self, number: int) -> HistoryEntry:
-        """Return an entry. Raises NotInHistory, SavedMalformed, FileUnusable, OSError."""
-        from xenoovs.cli.saved import HistoryEntry, load
-
-        try:
-            return load(self._path(number), HistoryEntry)
-        except FileNotFoundError:
-            raise NotInHistory(bridge=self.bridge, number=number, present=self.numbers) from None
-
-    def names(self) -> Mapping[int, str]:
-        """Return the names of services by id, as of the last change by a command."""
-        with suppress(XenoovsError, OSError):
-            return self.load(max(self.numbers, default=0)).names
-        return {}
-
-    def entry(self, change: Change, *, command: str, file: str, partial: bool) -> HistoryEntry:
-        """Return the next entry, for a change that will be applied. Raises FileUnusable."""
-        from xenoovs.cli.saved import entry_of
-
-        number = max(self.numbers, default=0) + 1
-        return entry_of(change, file=file, partial=partial, number=number, command=command)
-
-    def record(self, entry: HistoryEntry) -> None:
-        """Add an entry, and remove the oldest ones. Raises OSError, FileUnusable."""
-        from xenoovs.cli.saved import save
-
-        self._make_directory()
-        save(self._path(entry.number), entry)
-        for old in self.numbers[:-MAX_ENTRIES]:
-            self._path(old).unlink(missing_ok=True)
-        for unfinished in self.directory.glob(".*.json.*"):
-            # Left by a command that was killed while it wrote.
-            unfinished.unlink(missing_ok=True)
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Lock the bridge against changes by other commands. The kernel releases the lock however the process ends.
-
-        If the directory cannot be made, as on a full disk, there is no lock.
-
-        Raises ChangeUnderWay.
-        """
-        descriptor = None
-        with suppress(OSError):
-            self._make_directory()
-            descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            if descriptor is not None:
-                self._lock(descriptor)
-            yield
-        finally:
-            if descriptor is not None:
-                os.close(descriptor)
-
-    def _make_directory(self) -> None:
-        # One by one, as `mode` applies only to the last directory.
-        self.directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.directory.mkdir(mode=0o700, exist_ok=True)
-
-    def _lock(self, descriptor: int) -> None:
-        deadline = time.monotonic() + _PATIENCE_S
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise ChangeUnderWay(bridge=self.bridge) from None
-                time.sleep(_STEP_S)
-            else:
-                return
-
-    def _path(self, number: int) -> Path:
-        return self.directory / f"{number}.json"
 
 
 def history_of(where: Where, bridge: str) -> History | None:
@@ -139,19 +37,13 @@ def find_history(*, bridge: str | None, db: str | None, lab: str | None) -> Hist
     places = find_places(db, lab)
     if bridge is not None:
         return History(bridge, places.history(bridge))
-    found = histories(places)
+    found = histories(places.state)
     if len(found) > 1:
         names = ", ".join(history.bridge for history in found)
         raise click.UsageError(f"Several bridges have a history ({names}): choose one with --bridge NAME.")
     if not found:
         raise click.UsageError(f"No bridge has a history in {places.state}: `xenoovs apply` begins it.")
     return found[0]
-
-
-def histories(places: AgentPaths) -> list[History]:
-    """Return the history of each bridge that has one."""
-    every = (History(path.stem, path) for path in sorted(places.state.glob("*.history")))
-    return [history for history in every if history.numbers]
 
 
 def is_installed(switch: Switch, entry: HistoryEntry) -> bool:
@@ -161,7 +53,7 @@ def is_installed(switch: Switch, entry: HistoryEntry) -> bool:
     from xenoovs.decision.decision import Decision, compare
     from xenoovs.engine.engine import Engine
 
-    change = Engine(switch).plan(entry.balancer(), entry.options(partial=True))
+    change = Engine(switch).plan(resolved(entry.balancer()), entry.options(partial=True))
     if change.difference.is_empty:
         return True
     decided = Decision.of({i: found for i, found in change.target.decision.services if i in change.touched})
@@ -172,7 +64,7 @@ def is_installed(switch: Switch, entry: HistoryEntry) -> bool:
 @offering
 def complete_history_bridge(context: click.Context) -> Iterable[str]:
     """Offer the bridges that have a history."""
-    return [found.bridge for found in histories(find_places(context.params.get("db"), chosen_lab(context)))]
+    return [found.bridge for found in histories(find_places(context.params.get("db"), chosen_lab(context)).state)]
 
 
 @offering
@@ -222,7 +114,7 @@ def history_command(
     The newest 20 entries are stored, readable only by the user who applied them. Changes that an agent makes
     are in its log (`xenoovs logs`).
     """
-    several = [] if number is not None or bridge is not None else histories(find_places(db, lab))
+    several = [] if number is not None or bridge is not None else histories(find_places(db, lab).state)
     if len(several) > 1:
         works = {each.bridge: partial(_show_history, each, db, lab, output) for each in several}
         return answer_each(works, output)

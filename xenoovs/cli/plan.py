@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from fractions import Fraction
 from itertools import islice
 from math import ceil
 from pathlib import Path
@@ -11,19 +9,19 @@ from shlex import join
 
 import click
 
-from xenoovs.cli.history import History, history_of
+from xenoovs.cli.history import history_of
 from xenoovs.compile.drains import Draining
 from xenoovs.compile.plan import BackendShare, ChangeKind, Plan, ServiceChange
 from xenoovs.compile.program import broken_returns
 from xenoovs.compile.read import is_block
-from xenoovs.dataclass import dataclass, replace
+from xenoovs.dataclass import replace
 from xenoovs.display import duration, percent
-from xenoovs.engine.change import Change, PlanOptions, flattened
+from xenoovs.engine.change import Change, PlanOptions, summary_of
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import counted, first_names, worded
+from xenoovs.engine.history import History
+from xenoovs.errors import counted, worded
 from xenoovs.model.next_hop import mac_and_port, written_and_port
 from xenoovs.openflow.flow import Flow, service_of
-from xenoovs.openflow.group import has_failover, with_groups
 from xenoovs.openflow.text import render_actions, render_flow
 from xenoovs.terminal.agent_client import Where
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
@@ -41,7 +39,6 @@ from xenoovs.terminal.reach import reach, where_of
 
 _ROWS_SHOWN = 20
 _SIGN_COLOURS = {"+": "green", "~": "yellow", "-": "red"}
-_NAMES_SHOWN = 5
 
 flows_option = click.option("--flows", "flows", is_flag=True, help="Show the flows to add (+), change (~), remove (-).")
 
@@ -103,103 +100,15 @@ def with_names(change: Change, history: History | None) -> Change:
 
 def _save(path: Path, change: Change, *, config: Path, options: PlanOptions) -> None:
     """Write the file of a plan. Raises click.UsageError, OSError."""
-    from xenoovs.cli.saved import plan_of, save
-    from xenoovs.terminal.command import file_behind
+    from xenoovs.engine.saved import plan_of, save
+    from xenoovs.terminal.command import file_behind, user_name
 
     path = file_behind(path, option="--out")
     try:
-        save(path, plan_of(change, file=str(config), options=options))
+        save(path, plan_of(change, file=str(config), options=options, user=user_name()))
     except OSError as error:
         # Without the name of the temporary file.
         raise OSError(error.errno, f"the plan was not saved: {error.strerror}", str(path)) from None
-
-
-# The summary of a change, for plans and for the history.
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What a change does to a bridge: services by name, and numbers of flows. `moved`: services whose clients move,
-    with the share of these clients, the largest first. `shared`: flows to add, change or remove that belong to no
-    service. `groups`: how many there are `before` and `after`, and to `add` and `remove`; none is ever changed."""
-
-    added: tuple[str, ...]
-    changed: tuple[str, ...]
-    removed: tuple[str, ...]
-    moved: tuple[tuple[str, Fraction], ...]
-    shared: int
-    flows_before: int
-    flows_after: int
-    groups: Mapping[str, int]
-
-
-def summarise(change: Change) -> Summary:
-    difference, flow_mods = change.difference, change.difference.flow_mods_by_service()
-    new = change.new
-    # There may be many new services: only their names are needed.
-    names = {ChangeKind.NEW: [each.service.name for each in change.program.services if each.service_id in new]}
-    moved = list[tuple[str, Fraction]]()
-    for service in change.services(but=new):
-        if service.kind is not ChangeKind.SAME or flow_mods[service.service_id]:
-            names.setdefault(service.kind, []).append(service.name)
-        if service.moved:
-            moved.append((service.name, service.moved))
-    same = difference.unchanged + len(difference.changed)
-    return Summary(
-        added=tuple(names[ChangeKind.NEW]),
-        changed=(*names.get(ChangeKind.CHANGED, ()), *names.get(ChangeKind.SAME, ())),
-        removed=tuple(names.get(ChangeKind.REMOVED, ())),
-        moved=tuple(sorted(moved, key=lambda each: -each[1])),
-        shared=flow_mods[0],
-        flows_before=same + len(difference.removed),
-        flows_after=same + len(difference.added),
-        groups=_groups(change),
-    )
-
-
-def _groups(change: Change) -> dict[str, int]:
-    """Return how many groups the flows of the bridge need before and after a change."""
-    difference = change.difference
-    old = [*(each.before for each in difference.changed), *difference.removed]
-    new = [*difference.added, *(each.after for each in difference.changed)]
-    if not (change.program.balancer.uplinks.buckets or has_failover(old)):
-        return dict.fromkeys(("before", "after", "add", "remove"), 0)
-    wanted, keys = flattened(change.target.texts).values(), {flow.key for flow in new}
-    sides = (*(flow for flow in wanted if flow.key not in keys), *old), wanted
-    before, after = ({(each.failover, each.protocol) for each in with_groups(flows)[0]} for flows in sides)
-    return {"before": len(before), "after": len(after), "add": len(after - before), "remove": len(before - after)}
-
-
-def headline(summary: Summary) -> str:
-    """Return which services a change adds, changes and removes, in words."""
-    kinds = (("added", "+", summary.added), ("changed", "~", summary.changed), ("removed", "-", summary.removed))
-    parts = [(how, sign, names) for how, sign, names in kinds if names]
-    words = []
-    for number, (how, sign, names) in enumerate(parts):
-        count = counted(len(names), "service") if number == 0 else str(len(names))
-        words.append(click.style(f"{count} {how} ({first_names(names, most=_NAMES_SHOWN)})", fg=_SIGN_COLOURS[sign]))
-    if not words:
-        shared = counted(summary.shared, "flow")
-        return f"no service changes; {shared} of other traffic and ARP {worded(summary.shared, 'does', 'do')}"
-    return ", ".join(words)
-
-
-def moved_text(summary: Summary) -> str:
-    """Return the share of clients that get another backend, by service."""
-    return first_names([f"{percent(share)} of {name}" for name, share in summary.moved], most=_NAMES_SHOWN) or "none"
-
-
-def summary_document(summary: Summary) -> dict[str, object]:
-    return {
-        "added": list(summary.added),
-        "changed": list(summary.changed),
-        "removed": list(summary.removed),
-        "clients_moved": [{"service": name, "clients": float(share)} for name, share in summary.moved],
-        "flows_of_no_service": summary.shared,
-        "flows_before": summary.flows_before,
-        "flows_after": summary.flows_after,
-        "groups": summary.groups,
-    }
 
 
 def show_plan(change: Change, *, flows: bool) -> None:
@@ -210,9 +119,9 @@ def show_plan(change: Change, *, flows: bool) -> None:
         echo(f"{change.bridge}: nothing to do, {count} as {worded(difference.unchanged, 'it', 'they')} should be")
         _show_problems_and_drains(change)
         return
-    summary = summarise(change)
-    echo(f"{change.bridge}: {headline(summary)}")
-    echo(f"Clients that move to another backend: {moved_text(summary)}")
+    summary = summary_of(change)
+    echo(f"{change.bridge}: {summary.headline(lambda text, sign: click.style(text, fg=_SIGN_COLOURS[sign]))}")
+    echo(f"Clients that move to another backend: {summary.moved_text}")
     echo(
         f"Flows: {summary.flows_before} before, {summary.flows_after} after ({len(difference.added)} to add, "
         f"{len(difference.changed)} to change, {len(difference.removed)} to remove)"
@@ -375,7 +284,7 @@ def plan_document(change: Change) -> dict[str, object]:
     return {
         "bridge": change.bridge,
         "empty": difference.is_empty,
-        "summary": summary_document(summarise(change)),
+        "summary": summary_of(change).document,
         "added": [render_flow(flow) for flow in difference.added],
         "changed": [{"before": render_flow(c.before), "after": render_flow(c.after)} for c in difference.changed],
         "removed": [render_flow(flow) for flow in difference.removed],

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fractions import Fraction
 from ipaddress import IPv4Address
 
 from xenoovs.compile.drains import Draining
@@ -16,6 +17,8 @@ from xenoovs.datapath.ovn import OvnUse
 from xenoovs.decision.advance import BlockId, Progress, ServiceMove, advance, settle_s
 from xenoovs.decision.decide import decide, undisturbed
 from xenoovs.decision.decision import BackendName, Decision, DesiredState, Phase, Transition, follow, next_hops
+from xenoovs.display import percent
+from xenoovs.errors import counted, first_names, worded
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import NextHop, remote_of_port
 from xenoovs.model.remote import every_service
@@ -31,6 +34,7 @@ from xenoovs.openflow.flow import (
     output_ports,
     service_of,
 )
+from xenoovs.openflow.group import has_failover, with_groups
 from xenoovs.openflow.text import recognise, render_flow
 from xenoovs.switch.api import PortCheck
 
@@ -144,6 +148,96 @@ class Change:
         for each in summarise(self.program, self.before, self.observed, same=same):
             is_named = each.kind is ChangeKind.REMOVED and each.service_id in self.names
             yield replace(each, name=self.names[each.service_id]) if is_named else each
+
+
+# The effect of a change in names and numbers, for plans and for the history.
+
+
+_NAMES_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a change does to a bridge: services by name, and numbers of flows. `moved`: services whose clients move,
+    with the share of these clients, the largest first. `shared`: flows to add, change or remove that belong to no
+    service. `groups`: how many there are `before` and `after`, and to `add` and `remove`; none is ever changed."""
+
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+    moved: tuple[tuple[str, Fraction], ...]
+    shared: int
+    flows_before: int
+    flows_after: int
+    groups: Mapping[str, int]
+
+    def headline(self, paint: Callable[[str, str], str] = lambda text, _sign: text) -> str:
+        """Return which services a change adds, changes and removes, in words. `paint`: colours a part by its sign."""
+        kinds = (("added", "+", self.added), ("changed", "~", self.changed), ("removed", "-", self.removed))
+        parts = [(how, sign, names) for how, sign, names in kinds if names]
+        words = []
+        for number, (how, sign, names) in enumerate(parts):
+            count = counted(len(names), "service") if number == 0 else str(len(names))
+            words.append(paint(f"{count} {how} ({first_names(names, most=_NAMES_SHOWN)})", sign))
+        if not words:
+            shared = counted(self.shared, "flow")
+            return f"no service changes; {shared} of other traffic and ARP {worded(self.shared, 'does', 'do')}"
+        return ", ".join(words)
+
+    @property
+    def moved_text(self) -> str:
+        """Return the share of clients that get another backend, by service."""
+        return first_names([f"{percent(share)} of {name}" for name, share in self.moved], most=_NAMES_SHOWN) or "none"
+
+    @property
+    def document(self) -> dict[str, object]:
+        return {
+            "added": list(self.added),
+            "changed": list(self.changed),
+            "removed": list(self.removed),
+            "clients_moved": [{"service": name, "clients": float(share)} for name, share in self.moved],
+            "flows_of_no_service": self.shared,
+            "flows_before": self.flows_before,
+            "flows_after": self.flows_after,
+            "groups": self.groups,
+        }
+
+
+def summary_of(change: Change) -> Summary:
+    """Return the effect of a change. There may be many new services: only their names are needed."""
+    difference, flow_mods = change.difference, change.difference.flow_mods_by_service()
+    new = change.new
+    names = {ChangeKind.NEW: [each.service.name for each in change.program.services if each.service_id in new]}
+    moved = list[tuple[str, Fraction]]()
+    for service in change.services(but=new):
+        if service.kind is not ChangeKind.SAME or flow_mods[service.service_id]:
+            names.setdefault(service.kind, []).append(service.name)
+        if service.moved:
+            moved.append((service.name, service.moved))
+    same = difference.unchanged + len(difference.changed)
+    return Summary(
+        added=tuple(names[ChangeKind.NEW]),
+        changed=(*names.get(ChangeKind.CHANGED, ()), *names.get(ChangeKind.SAME, ())),
+        removed=tuple(names.get(ChangeKind.REMOVED, ())),
+        moved=tuple(sorted(moved, key=lambda each: -each[1])),
+        shared=flow_mods[0],
+        flows_before=same + len(difference.removed),
+        flows_after=same + len(difference.added),
+        groups=_groups(change),
+    )
+
+
+def _groups(change: Change) -> dict[str, int]:
+    """Return how many groups the flows of the bridge need before and after a change."""
+    difference = change.difference
+    old = [*(each.before for each in difference.changed), *difference.removed]
+    new = [*difference.added, *(each.after for each in difference.changed)]
+    if not (change.program.balancer.uplinks.buckets or has_failover(old)):
+        return dict.fromkeys(("before", "after", "add", "remove"), 0)
+    wanted, keys = flattened(change.target.texts).values(), {flow.key for flow in new}
+    sides = (*(flow for flow in wanted if flow.key not in keys), *old), wanted
+    before, after = ({(each.failover, each.protocol) for each in with_groups(flows)[0]} for flows in sides)
+    return {"before": len(before), "after": len(after), "add": len(after - before), "remove": len(before - after)}
 
 
 def texts_of(

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from fractions import Fraction
 from threading import Event, Lock
 
-from xenoovs.compile.drains import Quiet, Times, drains_of, leftover, old_packets, opened_connections
+from xenoovs.compile.drains import Draining, Quiet, Times, drains_of, leftover, old_packets, opened_connections
 from xenoovs.compile.encoding import hop_of
 from xenoovs.compile.pipeline import LEARNED, PROGRAM, of_service
 from xenoovs.compile.plan import Plan, bundle_of, plan
@@ -50,6 +50,7 @@ from xenoovs.errors import (
     CommandTimeout,
     ReadBackDiffers,
     SwitchUnreachable,
+    XenoovsError,
 )
 from xenoovs.model.balancer import Balancer, service_ids
 from xenoovs.model.next_hop import NextHop
@@ -518,6 +519,50 @@ def _dead(desired: DesiredState) -> dict[int, frozenset[NextHop]]:
         )
         for service in desired.balancer.services
     }
+
+
+# The drains of a change, each step of which is planned and applied.
+
+
+_PATIENCE_S = 60.0
+"""How long rounds may fail with retryable errors: a busy Open vSwitch answers later, and nothing is lost until then."""
+
+
+class DrainRounds:
+    """A change and the rounds that its drains need after it."""
+
+    def __init__(self, engine: Engine, balancer: Balancer, options: PlanOptions, change: Change) -> None:
+        self._engine, self._balancer, self._options, self._change = engine, balancer, options, change
+        self._failed_s: float | None = None
+
+    @property
+    def drains(self) -> tuple[Draining, ...]:
+        return self._change.drains
+
+    @property
+    def next_s(self) -> float | None:
+        """Seconds until the next round; None if no drain is left."""
+        return (self._change.next_s or 1.0) if self.drains else None
+
+    def run_next(self) -> None:
+        """Plan again and apply the difference. A retryable error is ignored for a minute. Raises what Engine.plan and
+        Engine.apply raise."""
+        try:
+            self._run_next()
+            self._failed_s = None
+        except XenoovsError as error:
+            now_s = time.monotonic()
+            self._failed_s = now_s if self._failed_s is None else self._failed_s
+            if not error.retryable or now_s - self._failed_s > _PATIENCE_S:
+                raise
+
+    def _run_next(self) -> None:
+        self._engine.count_drains(now_s=time.monotonic())
+        # Another process may change other services meanwhile, so the flows are read again.
+        self._engine.forget()
+        self._change = self._engine.plan(self._balancer, self._options, now_s=time.monotonic())
+        # Also if nothing differs: the engine counts the packets of drains that it has applied.
+        self._engine.apply(self._change)
 
 
 # What IPsec leaves in the clear.

@@ -27,7 +27,7 @@ _START_BYTES = 64
 
 
 def is_plan(path: Path) -> bool:
-    """Return whether a file is a saved plan (cli/saved.py), by its first bytes; False if it is no regular file."""
+    """Return whether a file is a saved plan (engine/saved.py), by its first bytes; False if it is no regular file."""
     if not path.is_file():
         return False
     with path.open("rb") as file:

@@ -9,10 +9,10 @@ import pytest
 
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.unit import balancer as small
-from xenoovs.cli.apply import DrainRounds
+from xenoovs.cli.apply import wait_for_drains
 from xenoovs.decision.advance import SETTLE_S
 from xenoovs.engine.change import PlanOptions
-from xenoovs.engine.engine import Engine
+from xenoovs.engine.engine import DrainRounds, Engine
 from xenoovs.errors import BridgeMissing, SwitchError, SwitchUnreachable
 from xenoovs.model.balancer import Balancer, Drain, DrainMode, Protocol
 
@@ -42,14 +42,14 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> tuple[FakeSwitch, DrainRounds]:
 
 def test_all_rounds_end_the_drain(begun: tuple[FakeSwitch, DrainRounds]) -> None:
     switch, rounds = begun
-    assert SETTLE_S < rounds.wait() < 10
+    assert SETTLE_S < wait_for_drains(rounds) < 10
     assert not [flow for flow in switch.all_flows("ovsbr1") if flow.table > 1]
 
 
 def test_a_short_failure_of_the_switch_ends_no_drain(begun: tuple[FakeSwitch, DrainRounds]) -> None:
     switch, rounds = begun
     switch.fail_next(SwitchUnreachable(target="it", reason="ovs-vswitchd does not answer"))
-    rounds.wait()
+    wait_for_drains(rounds)
     assert not rounds.drains
 
 
@@ -68,5 +68,5 @@ def test_a_switch_that_is_gone_ends_the_command(
 
     monkeypatch.setattr(switch, "_fail", fail)
     with pytest.raises(type(error)):
-        rounds.wait()
+        wait_for_drains(rounds)
     assert (time.monotonic() - begun_s > 60) == is_tried_again

@@ -11,16 +11,14 @@ from pathlib import Path
 from shlex import join
 from typing import Annotated, Any, Literal, TypeVar
 
-import click
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import to_json
 
 from xenoovs import __version__
-from xenoovs.cli.plan import headline, moved_text, summarise, summary_document
 from xenoovs.decision.document import decision_document, parse_decision
 from xenoovs.display import unique_keys
-from xenoovs.engine.change import Change, PlanOptions
+from xenoovs.engine.change import Change, PlanOptions, summary_of
 from xenoovs.errors import (
     BridgeChanged,
     ConfigError,
@@ -38,8 +36,6 @@ from xenoovs.model.remote import every_service
 from xenoovs.openflow.flow import Flow, service_of
 from xenoovs.openflow.text import parse_dump, render_flow, render_flow_mod
 from xenoovs.switch.undo_journal import replace_file
-from xenoovs.terminal.command import user_name
-from xenoovs.terminal.load import resolved
 
 _MAX_TEXT = 4096
 Text = Annotated[str, Field(max_length=_MAX_TEXT)]
@@ -81,9 +77,9 @@ class SavedDecision(_Stored):
     decision: dict[str, Any]
 
     def balancer(self) -> Balancer:
-        """Return the balancer, with the current MACs if the config has addresses. Raises ConfigError, MacUnknown."""
+        """Return the config. Raises ConfigError."""
         # It may have addresses that a lab gave to backends, which only the checks for a lab accept.
-        return resolved(parse_config(self.config.text, file=f"<config saved from {self.config.file}>", for_lab=True))
+        return parse_config(self.config.text, file=f"<config saved from {self.config.file}>", for_lab=True)
 
     def options(self, *, drain: bool = True, partial: bool = False) -> PlanOptions:
         """Return the options with which an engine plans exactly this. Raises DecisionMalformed."""
@@ -170,7 +166,7 @@ class HistoryEntry(SavedDecision):
     summary: dict[str, Any]
 
 
-def facts_of(change: Change, *, file: str, partial: bool) -> dict[str, Any]:
+def facts_of(change: Change, *, file: str, partial: bool, user: str) -> dict[str, Any]:
     """Return the values of a SavedDecision for a change. Raises FileUnusable."""
     balancer = change.asked.balancer
     try:
@@ -183,7 +179,7 @@ def facts_of(change: Change, *, file: str, partial: bool) -> dict[str, Any]:
     return {
         "xenoovs": __version__,
         "at": datetime.now(timezone.utc).replace(microsecond=0),
-        "user": _storable(user_name()),
+        "user": _storable(user),
         "bridge": change.bridge,
         "partial": partial,
         "config": SavedConfig.model_construct(file=_storable(file), sha256=_digest(text), lines=text.splitlines()),
@@ -191,21 +187,21 @@ def facts_of(change: Change, *, file: str, partial: bool) -> dict[str, Any]:
     }
 
 
-def entry_of(change: Change, *, file: str, partial: bool, number: int, command: str) -> HistoryEntry:
-    summary = summarise(change)
-    moved = "; clients moved: " + moved_text(summary) if summary.moved else ""
-    changed = f"{click.unstyle(headline(summary))}{moved}" if change.difference.flow_mods else "nothing differed"
-    facts = facts_of(change, file=file, partial=partial)
+def entry_of(change: Change, *, file: str, partial: bool, user: str, number: int, command: str) -> HistoryEntry:
+    summary = summary_of(change)
+    moved = "; clients moved: " + summary.moved_text if summary.moved else ""
+    changed = f"{summary.headline()}{moved}" if change.difference.flow_mods else "nothing differed"
+    facts = facts_of(change, file=file, partial=partial, user=user)
     # Not validated, as its values come from a plan: to parse decision and config would take as long as to compile.
     return HistoryEntry.model_construct(
-        **facts, number=number, command=_storable(command), changed=changed, summary=summary_document(summary)
+        **facts, number=number, command=_storable(command), changed=changed, summary=summary.document
     )
 
 
-def plan_of(change: Change, *, file: str, options: PlanOptions) -> SavedPlan:
+def plan_of(change: Change, *, file: str, options: PlanOptions, user: str) -> SavedPlan:
     """Return a change, planned with these options for the config in `file`, in the form that is saved."""
     before, flow_mods = sorted(_lines(change.dump)), _flow_mods(change)
-    facts = facts_of(change, file=file, partial=options.partial)
+    facts = facts_of(change, file=file, partial=options.partial, user=user)
     plan = SavedPlan.model_construct(**facts, drain=options.drain, before=before, flow_mods=flow_mods)
     return plan.signed()
 
