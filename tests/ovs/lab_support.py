@@ -148,15 +148,14 @@ def split(match: str, source: str, *, in_port: str = "p0") -> tuple[str, str]:
 def assert_split_by_lowest_bit(traffic: ServiceTraffic) -> None:
     """Nothing is lost, and each client got exactly the backend of its lowest bit."""
     assert traffic.lost == 0
-    assert {(answer.client, answer.backend) for answer in traffic.answers} == {
-        (answer.client, "odd" if int(ip_address(answer.client)) & 1 else "even") for answer in traffic.answers
-    }
-    assert len({answer.client for answer in traffic.answers}) == traffic.clients
+    clients = {client for client, _ in traffic.answers}
+    assert {*traffic.answers} == {(client, "odd" if int(ip_address(client)) & 1 else "even") for client in clients}
+    assert len(clients) == traffic.clients
 
 
 def owners_of_blocks(traffic: ServiceTraffic) -> dict[int, str]:
     """Return the backend of each block by its two lowest bits; every client has been answered by that of its block."""
-    owners = {(int(ip_address(answer.client)) & 3, answer.backend) for answer in traffic.answers}
+    owners = {(int(ip_address(client)) & 3, backend) for client, backend in traffic.answers}
     assert len(owners) == len(dict(owners)) == 4
     return dict(owners)
 

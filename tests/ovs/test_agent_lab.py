@@ -78,7 +78,7 @@ class World:
         report = send(self.lab, self.balancer, load=Load(clients=200, packets=400, protocol=Protocol.TCP))
         (service,) = report.services
         assert service.lost == 0
-        found = {answer.client: answer.backend for answer in service.answers}
+        found = dict([*service.answers])
         assert len(found) == len(service.answers) == 200
         return found
 

@@ -125,7 +125,7 @@ def _peeked(file: Path) -> Uplinks | None:
 def _config(file: Path, lab: str | None, check: Callable[[Balancer], None], *, bridge: str | None = None) -> ConfigFile:
     """Return the config in a file. `bridge`: the only one that it may name; None for any."""
     if lab is not None:
-        config = ConfigFile(file, labs().target_of(lab).config_parser())
+        config = ConfigFile(file, labs().open_lab(lab).config_parser())
     else:
         config = ConfigFile(file) if bridge is None else ConfigFile(file, partial(parse_bound, bridge=bridge))
     check(config.balancer)

@@ -137,7 +137,7 @@ def doctor_command(
     config = config or (find_config(lab) if backends else environment_config())
     balancer, switch = None if config is None else load(config, of_dpu=True), connect(db, lab)
     check_reachable(switch.endpoint)
-    place = labs().target_of(lab) if lab else None
+    place = labs().open_lab(lab) if lab else None
     show: Callable[[str], None] = echo if output is OutputFormat.TEXT else lambda _text: None
 
     target = where_of(switch.endpoint, config=config, lab=lab)
@@ -157,7 +157,7 @@ def _restart(db: str | None, lab: str | None, output: OutputFormat, *, yes: bool
 
     switch = connect(db, lab)
     check_reachable(switch.endpoint)
-    place = labs().target_of(lab) if lab else None
+    place = labs().open_lab(lab) if lab else None
     order = restart_order(switch.endpoint, place)
     confirm("Restart Open vSwitch now?", yes=yes)
     done = restart(switch, place, order)

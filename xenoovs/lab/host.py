@@ -86,17 +86,8 @@ def _has_not_ended(thread: Path) -> bool:
     return False
 
 
-def stop_and_wait(pids: Iterable[int]) -> bool:
-    """Send SIGTERM. Return False if some processes still run after 30 s."""
-    return _signal_and_wait(pids, signal.SIGTERM)
-
-
-def kill_and_wait(pids: Iterable[int]) -> bool:
-    """Send SIGKILL. Return False if some processes still hang in the kernel after 30 s."""
-    return _signal_and_wait(pids, signal.SIGKILL)
-
-
-def _signal_and_wait(pids: Iterable[int], number: signal.Signals) -> bool:
+def kill_and_wait(pids: Iterable[int], number: signal.Signals = signal.SIGKILL) -> bool:
+    """Send a signal that ends processes. Return False if some still run, or hang in the kernel, after 30 s."""
     left = list(pids)
     for pid in left:
         with suppress(ProcessLookupError):

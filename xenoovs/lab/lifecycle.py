@@ -26,10 +26,12 @@ from xenoovs.lab.host import (
     processes_in,
 )
 from xenoovs.lab.lab import DEFAULT_DIRECTORY, MARK, Lab, LabState, directory_of, sole_owner, write_state
-from xenoovs.lab.private_ovs import LAB_MAX_IDLE_MS, Datapath, start_private_ovs
+from xenoovs.lab.private_ovs import LAB_MAX_IDLE, Datapath, start_private_ovs
 from xenoovs.lab.probing import in_lab
 from xenoovs.lab.servers import follow_config
 from xenoovs.lab.topology import (
+    UNDERLAY,
+    UNDERLAY_MTU,
     AnswerPath,
     End,
     Link,
@@ -42,12 +44,11 @@ from xenoovs.lab.topology import (
 )
 from xenoovs.lab.underlay import (
     UNDERLAY_BRIDGE,
+    add_ipsec,
     add_tunnel_ends,
     add_tunnel_ports,
-    add_underlay_bridge,
     check_userspace,
     learn_remotes,
-    underlay_lines,
 )
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Balancer
@@ -152,10 +153,14 @@ class LabBuilder:
                 self.netns.execute(end.namespace, ["ethtool", "-K", end.interface, "tx", "off"])
 
     def start_switch(self) -> None:
-        switch = self.topology.switch_namespace
-        ovs = start_private_ovs(self.lab.ovs.directory, datapath=Datapath.USERSPACE, netns=switch, marks=self.lab.marks)
-        ovs.vsctl("set", "Open_vSwitch", ".", f"other_config:max-idle={LAB_MAX_IDLE_MS}")
-        topology = self.topology
+        topology, lab = self.topology, self.lab
+        ovs = start_private_ovs(
+            lab.ovs.directory,
+            datapath=Datapath.USERSPACE,
+            netns=topology.switch_namespace,
+            marks=lab.marks,
+            settings=[LAB_MAX_IDLE],
+        )
         for bridge in (topology.bridge, *topology.fabrics):
             is_ours = bridge == topology.bridge
             ovs.add_bridge(bridge, topology.ports_of(bridge), datapath=Datapath.USERSPACE, secure=is_ours)
@@ -169,29 +174,21 @@ class LabBuilder:
             if link.near.bridge in fabrics and link.far.namespace == topology.clients.namespace:
                 ovs.appctl("fdb/add", link.near.bridge, link.near.interface, str(link.near.vlan), str(link.far.mac))
         if topology.underlay is not None:
-            add_underlay_bridge(ovs, topology.underlay)
-
-    @property
-    def underlay_device(self) -> str:
-        """Return the device with the local addresses of tunnels."""
-        return UNDERLAY_BRIDGE
+            ovs.add_bridge(UNDERLAY_BRIDGE, [UNDERLAY], datapath=Datapath.USERSPACE, secure=False)
+            ovs.vsctl("set", "bridge", UNDERLAY_BRIDGE, f"other_config:hwaddr={topology.underlay.mac}")
 
     def _add_tunnels(self, underlay: Underlay) -> None:
         """Add the local addresses of tunnels and the tunnel ports to the switch."""
         switch = self.topology.switch_namespace
         # By default the kernel answers ARP for a local address at every device, also at ports of bridges.
         self.netns.write_sysctls(switch, ["ipv4/conf/all/arp_ignore"], value=1)
-        self.netns.batch(underlay_lines(underlay, self.underlay_device), namespace=switch)
+        device = UNDERLAY_BRIDGE if self.lab.ovs.datapath is Datapath.USERSPACE else UNDERLAY
+        lines = [f"link set dev {device} address {underlay.mac} mtu {UNDERLAY_MTU} up"]
+        lines += [f"addr add {address} dev {device}" for address in underlay.addresses]
+        self.netns.batch(lines, namespace=switch)
         add_tunnel_ports(self.lab.ovs, self.balancer)
-        self.learn_remotes()
-        self.add_ipsec()
-
-    def learn_remotes(self) -> None:
-        """Set the MACs of machines behind tunnels in the switch."""
         learn_remotes(self.lab)
-
-    def add_ipsec(self) -> None:
-        """Encrypt tunnels with `ipsec`. The userspace datapath has none (`check_userspace`)."""
+        add_ipsec(self.lab, self.balancer)
 
     def _configure_clients(self) -> None:
         """Make every address of the clients' nets local with one route (`ip route add local`)."""

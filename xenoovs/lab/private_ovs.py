@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from xenoovs.dataclass import dataclass, field
 from xenoovs.errors import LabError
-from xenoovs.lab.host import environment_of, kill_and_wait, stop_and_wait
+from xenoovs.lab.host import environment_of, kill_and_wait
 from xenoovs.switch.process import run
 
 # Emulated machines are slow.
@@ -97,21 +98,29 @@ class PrivateOvs:
         return tuple(found)
 
 
-LAB_MAX_IDLE_MS = 300_000
+LAB_MAX_IDLE = "max-idle=300000"
 """Keeps megaflows until the user's next command. The default of 10 s is too short (ovs-vswitchd.conf.db(5))."""
 
 
 def start_private_ovs(
-    directory: Path, *, datapath: Datapath, netns: str | None = None, marks: Mapping[str, str] | None = None
+    directory: Path,
+    *,
+    datapath: Datapath,
+    netns: str | None = None,
+    marks: Mapping[str, str] | None = None,
+    settings: Iterable[str] = (),
 ) -> PrivateOvs:
-    """Start ovsdb-server and ovs-vswitchd in `directory` (mode 0700) and network namespace `netns`. Raises LabError if
-    Open vSwitch is not installed or does not start; then no process is left."""
+    """Start ovsdb-server and ovs-vswitchd in `directory` (mode 0700) and network namespace `netns`. `settings`:
+    other_config of Open_vSwitch, as `key=value`, set before ovs-vswitchd starts. Raises LabError if Open vSwitch is not
+    installed or does not start; then no process is left."""
     if not (schema := _schema()).exists():
         raise LabError(f"{schema} is missing: install Open vSwitch (Debian: `apt-get install openvswitch-switch`)")
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     ovs = PrivateOvs(directory, marks or {})
     try:
         start_database(ovs, netns=netns)
+        for setting in settings:
+            ovs.vsctl("--no-wait", "set", "Open_vSwitch", ".", f"other_config:{setting}")
         start_vswitchd(ovs, datapath=datapath, netns=netns)
     except BaseException:
         stop_private_ovs(ovs)
@@ -155,7 +164,7 @@ def stop_private_ovs(ovs: PrivateOvs) -> None:
 
 def stop_process(pid: int) -> None:
     """Send SIGTERM, and SIGKILL after 30 s."""
-    if not stop_and_wait([pid]):
+    if not kill_and_wait([pid], signal.SIGTERM):
         kill_and_wait([pid])
 
 

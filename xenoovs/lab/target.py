@@ -14,7 +14,6 @@ from xenoovs.errors import LabError
 from xenoovs.lab.lab import (
     CONFIG,
     CONFIG_SOURCE,
-    Lab,
     check_built,
     directory_of,
     lab_names,
@@ -27,16 +26,11 @@ from xenoovs.terminal.defaults import CONFIG_VARIABLE, FORWARDED, LAB_VARIABLE
 if TYPE_CHECKING:
     from xenoovs.lab.nic.machine import VirtualMachine
 
-__all__ = ["config_of_lab", "forward_to_vm", "lab_names", "run_in_vm", "target_of", "vm_of"]
+__all__ = ["config_of_lab", "forward_to_vm", "lab_names", "open_lab", "run_in_vm", "vm_of"]
 
 # Files that a command names are sent with it, as the machine may have cached an older content.
 _LARGEST_FILE_BYTES = 16 << 20
 _FORWARDED = ("TERM", "COLUMNS", "LINES", "NO_COLOR", "LANG", "LC_ALL")
-
-
-def target_of(lab: str) -> Lab:
-    """Return a lab. Raises what `open_lab` raises."""
-    return open_lab(lab)
 
 
 def config_of_lab(lab: str) -> Path:

@@ -20,7 +20,6 @@ from xenoovs.errors import LabError
 from xenoovs.lab.client import AnswerCounts, Flight, Pace, parse_counts, render_round
 from xenoovs.lab.host import LabNetns, Progress, check_root, no_progress
 from xenoovs.lab.lab import Lab
-from xenoovs.lab.private_ovs import Datapath
 from xenoovs.lab.servers import check_complete
 from xenoovs.lab.topology import (
     SERVER_NETS,
@@ -149,13 +148,6 @@ MOST_LOST = Fraction(1, 100)
 
 
 @dataclass(frozen=True, slots=True)
-class ClientAnswers:
-    client: str
-    backend: str
-    packets: int
-
-
-@dataclass(frozen=True, slots=True)
 class BackendAnswers:
     name: str
     wanted: Fraction
@@ -166,7 +158,7 @@ class BackendAnswers:
 @dataclass(frozen=True, slots=True)
 class ServiceTraffic:
     """The answers of a service's backends; sent = answered + lost. `foreign_answers`: packets that other machines
-    answered."""
+    answered. `answers`: packets by client and backend."""
 
     service: str
     protocol: Protocol
@@ -174,11 +166,11 @@ class ServiceTraffic:
     sent: int
     backends: tuple[BackendAnswers, ...]
     foreign_answers: tuple[tuple[str, int], ...]
-    answers: tuple[ClientAnswers, ...]
+    answers: Mapping[tuple[str, str], int]
 
     @property
     def answered(self) -> int:
-        return sum(answer.packets for answer in self.answers)
+        return sum(self.answers.values())
 
     @property
     def lost(self) -> int:
@@ -215,30 +207,25 @@ def service_traffic(
     trial: Trial, machines: Sequence[Machine], *, sent: int, answers: Counter[tuple[str, str]]
 ) -> ServiceTraffic:
     """Return the result of a service. `answers`: packets by client and by label or MAC of the machine."""
-    service, named = trial.service, Counter[tuple[str, str]]()
+    service, named, per_backend = trial.service, Counter[tuple[str, str]](), Counter[str]()
     names = {responder: _name(service, machines, responder) for _, responder in answers}
     for (client, responder), packets in answers.items():
         named[client, names[responder]] += packets
-    per_backend = Counter[str]()
-    for (_, name), packets in named.items():
-        per_backend[name] += packets
-    own = {backend.name for backend in service.backends}
+        per_backend[names[responder]] += packets
+    own, answered = {backend.name for backend in service.backends}, per_backend.total()
     return ServiceTraffic(
         service.name,
         trial.protocol,
         min(trial.clients, sent),
         sent,
-        backends=tuple(_backends(service, per_backend)),
+        backends=tuple(
+            BackendAnswers(backend.name, wanted, packets, Fraction(packets, answered) if answered else None)
+            for backend, wanted in zip(service.backends, service.target_shares, strict=True)
+            for packets in [per_backend[backend.name]]
+        ),
         foreign_answers=tuple(sorted((name, packets) for name, packets in per_backend.items() if name not in own)),
-        answers=tuple(ClientAnswers(client, name, packets) for (client, name), packets in sorted(named.items())),
+        answers=named,
     )
-
-
-def _backends(service: Service, per_backend: Counter[str]) -> Iterable[BackendAnswers]:
-    answered = per_backend.total()
-    for backend, wanted in zip(service.backends, service.target_shares, strict=True):
-        packets = per_backend[backend.name]
-        yield BackendAnswers(backend.name, wanted, packets, Fraction(packets, answered) if answered else None)
 
 
 def _name(service: Service, machines: Sequence[Machine], responder: str) -> str:
@@ -281,8 +268,7 @@ def send(
     netns.batch((f"route replace local {source} dev lo" for source in outside), namespace=clients.namespace)
     # Makes clients send ARP again; permanent entries stay (ip-neighbour(8), flush).
     netns.batch(["neigh flush all"], namespace=clients.namespace)
-    if lab.ovs.datapath is Datapath.USERSPACE:
-        learn_remotes(lab)
+    learn_remotes(lab)
     begun_s = time.monotonic()
     flights = [flight for trial in trials for flight in trial.flights]
     counts = _exchange(lab, flights, pace, progress)

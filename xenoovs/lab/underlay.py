@@ -16,11 +16,12 @@ from xenoovs.errors import CommandFailed, LabError
 from xenoovs.lab.host import LabNetns
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs
-from xenoovs.lab.topology import RESERVED_PREFIX, UNDERLAY, UNDERLAY_MTU, Machine, MachineTunnelEnd, Underlay
+from xenoovs.lab.topology import RESERVED_PREFIX, UNDERLAY_MTU, Machine, MachineTunnelEnd, Underlay
 from xenoovs.model.balancer import Balancer, Returns
 from xenoovs.model.tunnel import RemoteEnd, remote_end_of
 from xenoovs.openflow.flow import LOCAL
 from xenoovs.openflow.text import render_flow_to_send
+from xenoovs.switch.process import run
 
 UNDERLAY_BRIDGE = f"{RESERVED_PREFIX}br-ul"
 """The bridge with UNDERLAY and the local addresses. Open vSwitch in userspace sends encapsulated packets through the
@@ -34,18 +35,6 @@ _CABLE_PREFIX = "06"
 INNER_MTU = 1500
 
 
-def add_underlay_bridge(ovs: PrivateOvs, underlay: Underlay) -> None:
-    """Add the bridge for the outer packets to an Open vSwitch in userspace."""
-    ovs.add_bridge(UNDERLAY_BRIDGE, [UNDERLAY], datapath=Datapath.USERSPACE, secure=False)
-    ovs.vsctl("set", "bridge", UNDERLAY_BRIDGE, f"other_config:hwaddr={underlay.mac}")
-
-
-def underlay_lines(underlay: Underlay, device: str) -> Iterator[str]:
-    """Yield the commands of ip(8) that configure the device of the outer packets."""
-    yield f"link set dev {device} address {underlay.mac} mtu {UNDERLAY_MTU} up"
-    yield from (f"addr add {address} dev {device}" for address in underlay.addresses)
-
-
 def add_tunnel_ports(ovs: PrivateOvs, balancer: Balancer) -> None:
     for port in wanted_ports(balancer):
         _, *words = port.command(balancer.uplinks.bridge)
@@ -54,8 +43,9 @@ def add_tunnel_ports(ovs: PrivateOvs, balancer: Balancer) -> None:
 
 
 def learn_remotes(lab: Lab) -> None:
-    """Set the MACs of machines behind tunnels. Open vSwitch in userspace drops packets until ARP is answered."""
-    for machine in lab.topology.machines:
+    """Set the MACs of machines behind tunnels. Open vSwitch in userspace drops packets until ARP is answered; the
+    kernel lets them wait."""
+    for machine in lab.topology.machines if lab.ovs.datapath is Datapath.USERSPACE else ():
         if machine.outer_address is not None:
             lab.ovs.appctl("tnl/neigh/set", UNDERLAY_BRIDGE, machine.outer_address, machine.mac)
 
@@ -164,7 +154,7 @@ def _receivers(machine: Machine, balancer: Balancer) -> Iterator[Receiver]:
 # to packets that the kernel sends, as with the emulated NIC. Open vSwitch in userspace bypasses it.
 
 
-MODULES = ("xfrm_user", "esp4", "gcm", "ctr", "ghash_generic", "seqiv", "drbg")
+_MODULES = ("xfrm_user", "esp4", "gcm", "ctr", "ghash_generic", "seqiv", "drbg")
 """The kernel modules for IPsec. Without drbg, seqiv does not start."""
 
 _KEY_BYTES, _ICV_BITS = 36, 128
@@ -205,6 +195,18 @@ def check_userspace(balancer: Balancer) -> None:
                 f"tunnel {tunnel.name} has `ipsec`, and Open vSwitch in userspace bypasses the IPsec of the kernel: "
                 "use `--nic emulated`, which has the kernel's datapath, or leave it out here"
             )
+
+
+def add_ipsec(lab: Lab, balancer: Balancer) -> None:
+    """Encrypt the tunnels with `ipsec`."""
+    if not (found := associations_of(balancer)):
+        return
+    run(["modprobe", "-a", *_MODULES])
+    netns, topology = LabNetns(lab.marks), lab.topology
+    netns.batch((line for each in found for line in each.lines(each.local)), namespace=topology.switch_namespace)
+    for machine in topology.machines:
+        mine = (each for each in found if each.remote == machine.outer_address)
+        netns.batch((line for each in mine for line in each.lines(each.remote)), namespace=machine.namespace)
 
 
 def associations_of(balancer: Balancer) -> tuple[LabAssociations, ...]:

@@ -70,7 +70,7 @@ def load(config: Path, *, for_lab: bool = False, of_dpu: bool = False) -> Balanc
     if bridge not in (None, balancer.uplinks.bridge, balancer.uplinks.label):
         raise click.UsageError(f"--bridge {bridge}: {file} is about bridge {balancer.uplinks.label}.")
     if lab:
-        balancer = labs().target_of(lab).adapted(balancer)
+        balancer = labs().open_lab(lab).adapted(balancer)
     return balancer
 
 

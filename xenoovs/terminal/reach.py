@@ -60,7 +60,7 @@ def endpoint_of(db: str | None, lab: str | None) -> Endpoint:
     if context is not None and _RECORDED in context.meta:
         found: Endpoint = context.meta[_RECORDED]
         return found
-    return labs().target_of(lab).endpoint if lab else find_endpoint(db=db, env=os.environ)
+    return labs().open_lab(lab).endpoint if lab else find_endpoint(db=db, env=os.environ)
 
 
 def connect(db: str | None, lab: str | None) -> ManagementSwitch:

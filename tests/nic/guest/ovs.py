@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.nic.guest import nic
-from xenoovs.lab.nic.guest.prepare import start_kernel_ovs
-from xenoovs.lab.private_ovs import PrivateOvs, stop_process
+from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_process
 from xenoovs.switch.endpoint import connected_to
 from xenoovs.switch.process import run, try_run
 
@@ -47,7 +46,7 @@ def start_ovs(directory: Path, *, hw_offload: str, settings: Sequence[str] = ())
     Megaflows stay for an hour, as long as flows do not change (`KEEPS_IDLE`).
     """
     wanted = ("max-idle=3600000", f"hw-offload={hw_offload}", *settings)
-    return start_kernel_ovs(PrivateOvs(directory), settings=wanted)
+    return start_private_ovs(directory, datapath=Datapath.KERNEL, settings=wanted)
 
 
 def appctl(ovs: PrivateOvs, command: str, *arguments: str, timeout_s: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -145,7 +146,7 @@ def test_down_waits_for_daemons_that_end_late(monkeypatch: pytest.MonkeyPatch) -
     clock, signalled = Clock(monkeypatch), list[int]()
     monkeypatch.setattr(os, "kill", lambda pid, _number: signalled.append(pid))
     monkeypatch.setattr(host, "is_alive", lambda _pid: clock.now_s < 25)
-    assert host.stop_and_wait([10, 11])
+    assert kill_and_wait([10, 11], signal.SIGTERM)
     assert signalled == [10, 11]
 
 

@@ -331,7 +331,7 @@ def test_served_is_what_its_own_backends_answered_once(*, update_golden: bool) -
         lines = [f"sent: {report.is_sent}, served: {report.is_served}"]
         for each in report.services:
             lines += [f"{each.clients} clients, {each.answered} of {each.sent} answered, served: {each.is_served}"]
-            lines += map(str, (*each.backends, *each.foreign_answers, *each.answers))
+            lines += map(str, (*each.backends, *each.foreign_answers, *sorted(each.answers.items())))
         shown[title] = "\n".join(lines)
     assert_recorded("lab/traffic.txt", shown, update=update_golden)
 

@@ -25,7 +25,7 @@ from xenoovs.lab.fabric.plan import (
 from xenoovs.lab.host import LabNetns, Progress, check_host, no_progress
 from xenoovs.lab.lab import FabricLab
 from xenoovs.lab.lifecycle import add_namespaces, isolate, new_lab, take_steps
-from xenoovs.lab.private_ovs import LAB_MAX_IDLE_MS, Datapath, start_private_ovs
+from xenoovs.lab.private_ovs import LAB_MAX_IDLE, Datapath, start_private_ovs
 from xenoovs.lab.topology import HOST_PORT
 
 TUNNEL = "vxlan0"
@@ -157,8 +157,9 @@ class FabricBuilder:
     def _start_switches(self) -> None:
         for site in self.fabric.sites:
             there, directory = self.fabric.namespace(site.dpu), self.lab.ovs(site.dpu).directory
-            ovs = start_private_ovs(directory, datapath=Datapath.USERSPACE, netns=there, marks=self.lab.marks)
-            ovs.vsctl("set", "Open_vSwitch", ".", f"other_config:max-idle={LAB_MAX_IDLE_MS}")
+            ovs = start_private_ovs(
+                directory, datapath=Datapath.USERSPACE, netns=there, marks=self.lab.marks, settings=[LAB_MAX_IDLE]
+            )
             ovs.add_bridge(BRIDGE, (UPLINK, HOST_PORT), datapath=Datapath.USERSPACE)
             port = ["--", "set", "interface", PROBE_PORT, "type=internal", "ofport_request=3"]
             ovs.vsctl("add-port", BRIDGE, PROBE_PORT, *port)

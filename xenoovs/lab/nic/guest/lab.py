@@ -13,10 +13,9 @@ from xenoovs.errors import XenoovsError
 from xenoovs.lab.host import Progress
 from xenoovs.lab.lab import CONFIG, Lab
 from xenoovs.lab.lifecycle import LabBuilder, add_namespaces, isolate, link_line, new_lab
-from xenoovs.lab.nic.guest.prepare import start_kernel_ovs, wait_for_cores
-from xenoovs.lab.private_ovs import LAB_MAX_IDLE_MS, Datapath
-from xenoovs.lab.topology import UNDERLAY, End, Link, plan_topology
-from xenoovs.lab.underlay import MODULES, associations_of
+from xenoovs.lab.nic.guest.prepare import wait_for_cores
+from xenoovs.lab.private_ovs import LAB_MAX_IDLE, Datapath, start_private_ovs
+from xenoovs.lab.topology import End, Link, plan_topology
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.emit import render_config
 from xenoovs.model.load import parse_config
@@ -71,27 +70,10 @@ class GuestLabBuilder(LabBuilder):
 
     def start_switch(self) -> None:
         wait_for_cores()
-        ovs = start_kernel_ovs(self.lab.ovs, settings=["hw-offload=true", f"max-idle={LAB_MAX_IDLE_MS}"])
+        settings = ["hw-offload=true", LAB_MAX_IDLE]
+        directory, marks = self.lab.ovs.directory, self.lab.marks
+        ovs = start_private_ovs(directory, datapath=Datapath.KERNEL, marks=marks, settings=settings)
         ovs.add_bridge(self.topology.bridge, self.topology.ports_of(self.topology.bridge), datapath=Datapath.KERNEL)
-
-    @property
-    def underlay_device(self) -> str:
-        return UNDERLAY
-
-    def learn_remotes(self) -> None:
-        # The kernel lets packets wait for an answer to ARP.
-        pass
-
-    def add_ipsec(self) -> None:
-        found = associations_of(self.balancer)
-        if not found:
-            return
-        run(["modprobe", "-a", *MODULES])
-        lines = (line for each in found for line in each.lines(each.local))
-        self.netns.batch(lines, namespace=self.topology.switch_namespace)
-        for machine in self.topology.machines:
-            mine = (each for each in found if each.remote == machine.outer_address)
-            self.netns.batch((line for each in mine for line in each.lines(each.remote)), namespace=machine.namespace)
 
 
 def _wire_lines(link: Link, *, home: str) -> list[str]:

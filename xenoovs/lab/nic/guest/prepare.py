@@ -1,13 +1,11 @@
-"""Prepares a new guest for Open vSwitch with the kernel's datapath, and starts Open vSwitch."""
+"""Prepares a new guest for Open vSwitch with the kernel's datapath."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
-from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_database, start_vswitchd
 from xenoovs.switch.process import run
 
 _MODULES = (
@@ -48,12 +46,3 @@ def wait_for_cores() -> None:
 def _made(directory: str) -> str:
     Path(directory).mkdir(exist_ok=True)
     return directory
-
-
-def start_kernel_ovs(ovs: PrivateOvs, *, settings: Sequence[str]) -> PrivateOvs:
-    """Start `ovs`. `settings`: other_config of Open_vSwitch, as `key=value`, set before ovs-vswitchd starts."""
-    ovs.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    start_database(ovs)
-    ovs.vsctl("--no-wait", "set", "Open_vSwitch", ".", *(f"other_config:{setting}" for setting in settings))
-    start_vswitchd(ovs, datapath=Datapath.KERNEL)
-    return ovs
