@@ -77,15 +77,10 @@ class _Poll:
 
 
 class Poller(ovs.poller.Poller):  # type: ignore[misc]
-    """A poller of the library that waits by poll(2)."""
+    """A poller of the library that waits by poll(2), for one `block()`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.poll = _Poll()
-
-    def block(self) -> None:
-        """Wait for one of the registered events, and unregister all."""
-        super().block()
         self.poll = _Poll()
 
 

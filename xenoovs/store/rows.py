@@ -78,10 +78,12 @@ def role_tables() -> dict[str, Any]:
 
 
 def role_operations(database: StoreDatabase, *, is_frozen: bool = False) -> list[Operation]:
-    """Return the operations that create the roles of a new database. A role has only the permissions listed here. A DPU
-    may insert and delete the row whose name is the CN of its certificate, and change all of it but the name. Operators
-    may change what the table in SECURITY.md lists, in a freeze only what stops a roll-out or ends the freeze."""
-    roles: list[Operation] = [{"op": "insert", "table": _ROLES, "row": {"name": READER_ROLE}}]
+    """Return the operations that replace the roles of a database with those of this version. A role has only the
+    permissions listed here. A DPU may insert and delete the row whose name is the CN of its certificate, and change all
+    of it but the name. Operators may change what the table in SECURITY.md lists, in a freeze only what stops a roll-out
+    or ends the freeze."""
+    roles: list[Operation] = [{"op": "delete", "table": table, "where": []} for table in (_ROLES, _PERMISSIONS)]
+    roles.append({"op": "insert", "table": _ROLES, "row": {"name": READER_ROLE}})
     if database is StoreDatabase.FLEET:
         return roles + _role(OPERATOR_ROLE, _OPERATORS | _FROZEN if is_frozen else _OPERATORS)
     columns = frozenset((*STATUSES.columns, *_EARLIER_STATUS)) - {"name"}
@@ -100,12 +102,6 @@ def _role(name: str, permissions: Mapping[str, _Permission]) -> list[Operation]:
         made.append({"op": "insert", "table": _PERMISSIONS, "row": row, "uuid-name": table})
     given = ["map", [[table, ["named-uuid", table]] for table in permissions]]
     return [*made, {"op": "insert", "table": _ROLES, "row": {"name": name, "permissions": given}}]
-
-
-def renewed_roles(database: StoreDatabase, *, is_frozen: bool = False) -> list[Operation]:
-    """Return the operations that replace the roles of a database with those of this version."""
-    deleted: list[Operation] = [{"op": "delete", "table": table, "where": []} for table in (_ROLES, _PERMISSIONS)]
-    return deleted + role_operations(database, is_frozen=is_frozen)
 
 
 def monitored_schema(database: StoreDatabase, columns: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:

@@ -32,7 +32,6 @@ from xenoovs.store.rows import (
     READER_ROLE,
     STATUSES,
     StoreDatabase,
-    renewed_roles,
     role_operations,
     role_tables,
     schema_text,
@@ -412,7 +411,7 @@ def _convert(server: OvsdbServer) -> None:
         convert = ["ovsdb-client", f"--timeout={_CONVERT_S}", "convert", server.remote, str(schema)]
         run(convert, timeout_s=2 * _CONVERT_S)
     # Permissions list columns, and the new schema may have others.
-    transact(server, *renewed_roles(database))
+    transact(server, *role_operations(database))
 
 
 def _refusal(server: OvsdbServer, schema: Path) -> str:

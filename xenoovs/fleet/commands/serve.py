@@ -37,7 +37,7 @@ from xenoovs.fleet.watch import FleetWatch
 from xenoovs.log import LogForm, info, notify, start_logging
 from xenoovs.show.column import Row, page_table
 from xenoovs.store.client import DpuStatusReader, StoreClient
-from xenoovs.store.rows import StoreDatabase, renewed_roles
+from xenoovs.store.rows import StoreDatabase, role_operations
 from xenoovs.store.servers import server_of, transact
 from xenoovs.terminal.options import duration_or_zero, listen_address, time_option
 
@@ -174,7 +174,7 @@ def serve_command(
             store,
             reader,
             sign=ActiveSign(directory),
-            bind_operators=lambda frozen: transact(fleet, *renewed_roles(StoreDatabase.FLEET, is_frozen=frozen)),
+            bind_operators=lambda frozen: transact(fleet, *role_operations(StoreDatabase.FLEET, is_frozen=frozen)),
             changed=changed,
             switch_after_s=switch_after_s,
         )
