@@ -103,8 +103,7 @@ def switched(view: FleetView, dpu: str, dead: list[str]) -> Blocks:
 
 
 def targets(view: FleetView) -> dict[str, list[str]]:
-    config, memo = configs_of(view, Memo())[0], Memo().part(IN_USE)
-    assert config is not None
+    config, memo = configs_of(view, Memo())[IN_USE], Memo().part(IN_USE)
     found = fleet_targets(config, targets_of(config.balancer.services, memo), view)
     return {target.split("/")[0].split(".")[-1]: sorted(each.groups) for target, each in found.items()}
 

@@ -474,17 +474,13 @@ _CHOOSE_S = 10.0
 """Least time between two choices of witnesses: after a loss of the store, DPUs come back one after the other."""
 
 
-_Config = tuple[FleetServices, Targets]
-
-
 class FleetHealth:
     """Follows the votes on the targets of a fleet. A controller that takes over continues from the store."""
 
     def __init__(self, memo: Memo) -> None:
         """`memo`: that of `next_change`."""
         self._memo, self._silence = memo, Silence()
-        self._in_use = AvailabilityHistory()
-        self._rolled_out: AvailabilityHistory | None = None
+        self._histories = dict[str, AvailabilityHistory]()
         self._seen: tuple[FleetView, object] | None = None
         self._step: tuple[Changes, Mapping[str, Availability]] = Changes(), {}
         self._chosen_s: float | None = None
@@ -505,21 +501,22 @@ class FleetHealth:
         is_due = self._chosen_s is None or now_s - self._chosen_s >= _CHOOSE_S
         may_choose = is_due and self._chosen_of != choice
         seen = statuses is None, votes, fit, silent, may_choose
-        is_waiting = self._in_use.is_waiting or (self._rolled_out is not None and self._rolled_out.is_waiting)
+        is_waiting = any(each.is_waiting for each in self._histories.values())
         if self._seen is not None and self._seen[0] is view and self._seen[1] == seen and not is_waiting:
             return self._step
-        in_use, rolled_out = (
-            None if config is None else (config, targets_of(config.balancer.services, self._memo.part(name)))
-            for config, name in zip(configs_of(view, self._memo), (IN_USE, ROLLED_OUT), strict=True)
-        )
-        if self._rolled_out is not None and rolled_out is None:
+        configs = configs_of(view, self._memo)
+        found = {name: targets_of(each.balancer.services, self._memo.part(name)) for name, each in configs.items()}
+        if self._histories.keys() - configs.keys():
             # What was staged is now in use or removed; the store shows which.
-            self._in_use = AvailabilityHistory()
-        targets = merged(*({} if each is None else fleet_targets(*each, view) for each in (in_use, rolled_out)))
+            self._histories = {}
+        in_fleet = {name: fleet_targets(each, found[name], view) for name, each in configs.items()}
+        targets = merged(in_fleet.get(IN_USE, {}), in_fleet.get(ROLLED_OUT, {}))
         watches = next_watches(heard, targets, statuses, now_ms=now_ms, may_choose=may_choose, memo=self._memo)
         if may_choose:
             self._chosen_s, self._chosen_of = now_s, choice
-        available = self._follow(view, watches, in_use, rolled_out, now_s)
+        rows = rows_after(view.watches, watches).values()
+        down = {name: down_backends(each, rows) for name, each in found.items()}
+        available = self._follow(view, configs, down, now_s)
         changed = None if silent == view.silent else silent
         self._step = Changes(watches=watches, dpus=next_unfit(heard, statuses), silent=changed), available
         self._seen = view, seen
@@ -528,24 +525,21 @@ class FleetHealth:
     def _follow(
         self,
         view: FleetView,
-        changed: Mapping[str, Watch | None],
-        in_use: _Config | None,
-        rolled_out: _Config | None,
+        configs: Mapping[str, FleetServices],
+        down: Mapping[str, Mapping[str, Mapping[str, float]]],
         now_s: float,
-    ) -> Mapping[str, Availability]:
-        rows = rows_after(view.watches, changed).values()
-        if in_use is None:
-            return {}
-        balancer, down = in_use[0].balancer, down_backends(in_use[1], rows)
-        known = stored_shares(view, self._memo) if self._in_use.starts.balancer is None else {}
-        self._in_use = followed(self._in_use, balancer, down, known=known, now_s=now_s)
-        available = self._in_use.availability(balancer, now_s=now_s)
-        if rolled_out is None:
-            self._rolled_out = None
-            return {IN_USE: available}
-        balancer, down = rolled_out[0].balancer, down_backends(rolled_out[1], rows)
-        history = followed(self._rolled_out or self._in_use, balancer, down, known={}, now_s=now_s)
-        # A returning backend starts slowly in both. Canaries test one that is new in the roll-out.
-        self._rolled_out = replace(history, starts=self._in_use.starts)
-        later = replace(history.availability(balancer, now_s=now_s), ramps=available.ramps)
-        return {IN_USE: available, ROLLED_OUT: later}
+    ) -> dict[str, Availability]:
+        """Follow the configs of `configs_of`; `down`: the backends that are down by each of them."""
+        histories, available = dict[str, AvailabilityHistory](), dict[str, Availability]()
+        for name, config in configs.items():
+            before = self._histories.get(name) or histories.get(IN_USE) or AvailabilityHistory()
+            known = stored_shares(view, self._memo) if before.starts.balancer is None else {}
+            history = followed(before, config.balancer, down[name], known=known, now_s=now_s)
+            found = history.availability(config.balancer, now_s=now_s)
+            if name == ROLLED_OUT and IN_USE in histories:
+                # A returning backend starts slowly in both. Canaries test one that is new in the roll-out.
+                history = replace(history, starts=histories[IN_USE].starts)
+                found = replace(found, ramps=available[IN_USE].ramps)
+            histories[name], available[name] = history, found
+        self._histories = histories
+        return available

@@ -341,18 +341,16 @@ def _with_staged(
     return replace(change, changes=changes, steps=change.steps or towards.steps)
 
 
-def configs_of(view: FleetView, memo: Memo) -> tuple[FleetServices | None, FleetServices | None]:
-    """Return the configs in use and of the roll-out; None if there is none. They have the weights of overrides, and for
-    each site a service under the name of its row. Raises XenoovsError."""
-
-    def of(intent: Intent | None, name: str) -> FleetServices | None:
-        if intent is None:
-            return None
-        sites, _ = _sites(view, given := _parsed(intent), memo, name)
-        balancer = replace(given.balancer, services=tuple(site.service for site in sites.values()))
-        return FleetServices(balancer, {each: site.groups for each, site in sites.items()})
-
-    return of(newest_intent(view), IN_USE), of(rolling_intent(view), ROLLED_OUT)
+def configs_of(view: FleetView, memo: Memo) -> dict[str, FleetServices]:
+    """Return the configs in use and of the roll-out, if there are any, by `IN_USE` and `ROLLED_OUT`. They have the
+    weights of overrides, and for each site a service under the name of its row. Raises XenoovsError."""
+    found = dict[str, FleetServices]()
+    for name, intent in ((IN_USE, newest_intent(view)), (ROLLED_OUT, rolling_intent(view))):
+        if intent is not None:
+            sites, _ = _sites(view, given := _parsed(intent), memo, name)
+            balancer = replace(given.balancer, services=tuple(site.service for site in sites.values()))
+            found[name] = FleetServices(balancer, {each: site.groups for each, site in sites.items()})
+    return found
 
 
 def stored_shares(view: FleetView, memo: Memo) -> KnownShares:
