@@ -64,10 +64,6 @@ from xenoovs.terminal.output import confirm, echo, print_table
 
 _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
 _file_argument = click.argument("file", type=_FILE)
-_now_option = click.option("--now", is_flag=True, help="Change all DPUs at once.")
-_soak_option = time_option(
-    "--soak", f"{SOAK_S}s", type=duration_or_zero, help="How long each wave is watched; at most a day."
-)
 _group_option = click.option(
     "--group", default="", metavar="NAME", help="Only on the DPUs of this group of the service. Default: on all."
 )
@@ -100,40 +96,38 @@ class _RollOut(NamedTuple):
     plan: Callable[[Mapping[str, Dpu]], dict[str, Dpu]]
 
 
-_canary_option = click.option(
-    "--canary",
-    "canaries",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Least number of canaries: DPUs of `add-dpu --wave 1`, then others, of racks with the fewest; these stay "
-    "canaries. Default: 1 of 100.",
-)
-_second_option = click.option(
-    "--second",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Least number of DPUs in wave 2, chosen likewise. Default: 1 of 10; none of fewer than 10, or with --by.",
-)
-_by_option = click.option(
-    "--by", type=click.Choice(["rack", "group"]), help="Each wave after the second has DPUs of one rack or group."
-)
-_at_once_option = click.option(
-    "--at-once",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Most DPUs in each wave after the second. Default: a quarter; with --by all of the rack or group, "
-    "if it is known.",
-)
-_WAVE_OPTIONS = (
-    *(_canary_option, _second_option, _by_option, _at_once_option, _soak_option, _now_option),
-    *(yes_option, timeout_option),
-)
-
-
 def _rolls_out(command: Command) -> Command:
     """Add the options of a roll-out, and call a command with `roll_out`; None for all DPUs at once."""
     on_store = changes_fleet(command)
 
+    @click.option(
+        "--canary",
+        "canaries",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Least number of canaries: DPUs of `add-dpu --wave 1`, then others, of racks with the fewest; these stay "
+        "canaries. Default: 1 of 100.",
+    )
+    @click.option(
+        "--second",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Least number of DPUs in wave 2, chosen likewise. Default: 1 of 10; none of fewer than 10, or with --by.",
+    )
+    @click.option(
+        "--by", type=click.Choice(["rack", "group"]), help="Each wave after the second has DPUs of one rack or group."
+    )
+    @click.option(
+        "--at-once",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Most DPUs in each wave after the second. Default: a quarter; with --by all of the rack or group, "
+        "if it is known.",
+    )
+    @time_option("--soak", f"{SOAK_S}s", type=duration_or_zero, help="How long each wave is watched; at most a day.")
+    @click.option("--now", is_flag=True, help="Change all DPUs at once.")
+    @yes_option
+    @timeout_option
     @functools.wraps(on_store)
     def run(*arguments: Any, now: bool, soak_s: float, **options: Any) -> object:
         if soak_s > _MAX_SOAK_S:
@@ -142,15 +136,12 @@ def _rolls_out(command: Command) -> Command:
         roll_out = None if now else _RollOut(ceil(soak_s), functools.partial(planned_waves, **waves))
         return on_store(*arguments, roll_out=roll_out, **options)
 
-    return _with(*_WAVE_OPTIONS)(cast(Command, run))
+    return cast(Command, run)
 
 
-def _with(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Return the decorator that adds options, in this order."""
-    return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
-
-
-_overrides = _with(_group_option, _for_option, dry_run_option, yes_option, timeout_option, changes_fleet)
+def _overrides(command: Command) -> Command:
+    """Add the options of an override, and what `changes_fleet` adds."""
+    return _group_option(_for_option(dry_run_option(yes_option(timeout_option(changes_fleet(command))))))
 
 
 @click.command("apply")
