@@ -305,7 +305,7 @@ class XenoovsApp(_Application):  # type: ignore[misc]
         wsgi: Any = next((each for each in contexts.values() if type(each).__name__ == "WSGIApplication"), None)
         self._options = options = _options(default_api=None if wsgi is None else "127.0.0.1:0")
         self._local = connect(options.db, options.lab)
-        self._bridges = configured_bridges(options.configs, self._local, is_controller=True, lab=options.lab)
+        self._bridges = configured_bridges(options, self._local)
         # Others that are slow do not make us wait.
         self._outbox: Queue[Any] = Queue(_MAX_EVENTS)
         self.register_handler(XenoovsRequest, self._answer)
@@ -382,7 +382,7 @@ class XenoovsApp(_Application):  # type: ignore[misc]
         except ListenError as problem:
             places = None
             warn("no control socket: `status`, `drain` and others do not work, overrides are not saved", reason=problem)
-        with open_sockets(self._options, places, self._bridges, is_shared=False) as (opened, ports):
+        with open_sockets(self._options, places, self._bridges) as (opened, ports):
             self._api = next((each.socket.getsockname()[:2] for each in ports), self._api)
             agents = run_agents(self._group, opened, ports, self._reach, self._local, self._options, made=self._observe)
             self._events.run_until_complete(agents)

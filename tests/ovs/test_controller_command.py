@@ -238,9 +238,9 @@ def test_as_an_application_of_the_framework_it_uses_the_lab_of_the_environment(c
         "options.find_lab = lambda given: ('x', 'XENOOVS_LAB'); options.forward_to_vm = lambda *_: None; "
         "from xenoovs import ryu_app as app; "
         "app.connect = lambda db, lab: (db, lab); "
-        "app.configured_bridges = lambda files, local, **more: sys.exit(f'{local} {more}'); "
+        "app.configured_bridges = lambda options, local: sys.exit(f'{local} {options.is_controller} {options.lab}'); "
         "app.XenoovsApp()"
     )
     env = {**os.environ, "XENOOVS_CONFIG": str(config), "OSKEN_HUB_TYPE": "native"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
-    assert done.stderr.splitlines()[-1] == "(None, 'x') {'is_controller': True, 'lab': 'x'}"
+    assert done.stderr.splitlines()[-1] == "(None, 'x') True x"

@@ -547,7 +547,9 @@ class EventLog(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self._events: deque[Event] = deque(maxlen=_MAX_EVENTS)
-        self._count, self._bridge = 0, ""
+        self.last = 0
+        """The number of the newest event; 0 if there is none."""
+        self._bridge = ""
         self._arrival: asyncio.Event | None = None
         self._wake: LoopCall | None = None
 
@@ -582,16 +584,11 @@ class EventLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if self._bridge and facts_of(record).get("bridge", self._bridge) != self._bridge:
             return
-        self._count += 1
+        self.last += 1
         level = record.levelname.lower()
-        self._events.append(Event(record.created, level, record.getMessage(), facts_of(record), self._count))
+        self._events.append(Event(record.created, level, record.getMessage(), facts_of(record), self.last))
         if self._wake is not None:
             self._wake()
-
-    @property
-    def last(self) -> int:
-        """Return the number of the newest event; 0 if there is none."""
-        return self._count
 
     def since(self, number: int) -> tuple[Event, ...]:
         """Return the events whose number is above `number`, oldest first."""
@@ -599,7 +596,7 @@ class EventLog(logging.Handler):
 
     async def wait_after(self, number: int) -> None:
         """Wait for an event whose number is above `number`."""
-        while self._count <= number and self._arrival is not None:
+        while self.last <= number and self._arrival is not None:
             await self._arrival.wait()
 
     def _arrived(self) -> None:

@@ -37,6 +37,10 @@ class Options:
     fleet_state: str | None
     dpu: str | None
     is_controller: bool
+    listen: str | None = None
+    datapath_id: int | None = None
+    attach: bool = False
+    redundant: bool = False
 
     def check(self) -> None:
         """Check options that exclude or need each other. Raises click.UsageError."""
@@ -92,30 +96,8 @@ class Options:
 
 def options_of(given: dict[str, Any], *, is_controller: bool) -> Options:
     """Return the options of one call, from the values of its parameters."""
-    names = Options.__dataclass_fields__.keys() - {"is_controller"}
+    names = Options.__dataclass_fields__.keys() & given.keys()
     return Options(**{name: given[name] for name in names}, is_controller=is_controller)
-
-
-@dataclass(frozen=True, slots=True)
-class Control:
-    """The options of a controller."""
-
-    listen: str | None
-    datapath_id: int | None
-    tls_key: Path | None
-    tls_cert: Path | None
-    tls_ca: Path | None
-    attach: bool
-    redundant: bool
-
-
-def control_of(options: dict[str, object]) -> Control:
-    """Return the options of a controller, from the values of its parameters."""
-    values = {name: options[name] for name in Control.__dataclass_fields__}
-    if options["fleet"] and str(options["listen"] or "punix:").startswith("punix:"):
-        # --tls-ca is for the store: bridges connect at a unix socket without TLS.
-        values["tls_ca"] = None
-    return Control(**values)  # type: ignore[arg-type]
 
 
 def parse_datapath_id(text: str) -> int:
@@ -217,15 +199,15 @@ def agent_command(**given: Any) -> None:
 
     `xenoovs status`, `drain`, `weight`, `pause`, `logs` and others talk to it over a unix socket.
     """
-    _run(given, None)
+    _run(given, is_controller=False)
 
 
-def _run(given: dict[str, Any], control: Control | None) -> None:
+def _run(given: dict[str, Any], *, is_controller: bool) -> None:
     from xenoovs.cli.agents import run
 
-    options = options_of(given, is_controller=control is not None)
+    options = options_of(given, is_controller=is_controller)
     options.check()
-    run(options, control)
+    run(options)
 
 
 @click.command("controller")
@@ -256,7 +238,7 @@ def controller_command(**given: Any) -> None:
     Backends behind a port without link are ejected at once. SIGTERM ends it; the flows stay if the bridge has
     fail_mode=secure (--attach sets it).
     """
-    _run(given, control_of(given))
+    _run(given, is_controller=True)
 
 
 controller_command.params = [*agent_command.params, *controller_command.params]

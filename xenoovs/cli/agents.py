@@ -35,7 +35,7 @@ from xenoovs.agent.scheduler import max_probes, raise_descriptor_limit
 from xenoovs.agent.state import BridgePorts, RoundFacts, Runtime
 from xenoovs.agent.tasks import LoopCall, TaskFactory
 from xenoovs.agent.telemetry import telemetry
-from xenoovs.cli.agent import Control, Options
+from xenoovs.cli.agent import Options
 from xenoovs.cli.via import Reach, reaching
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.database import PortState
@@ -74,35 +74,27 @@ class ConfiguredBridge:
 
 
 def configured_bridges(
-    files: tuple[Path, ...],
-    switch: ManagementSwitch,
-    *,
-    datapath_id: int | None = None,
-    is_controller: bool,
-    lab: str | None = None,
-    fleet: ConfigFile | None = None,
-    check: Callable[[Balancer], None] = lambda _balancer: None,
+    options: Options, switch: ManagementSwitch, fleet: ConfigFile | None = None
 ) -> tuple[ConfiguredBridge, ...]:
     """Return the bridges of one process, each with its config. Of several files, only the bridge is read, if possible.
 
-    `switch`: the Open vSwitch of this host. `is_controller`: whether bridges connect to this process, also from other
-    hosts. `lab`: the lab whose Open vSwitch this is. `fleet`: the config of a member of a fleet, in place of those of
-    the files. `check`: called with each config that was read. Raises click.UsageError, ConfigError, ConfigUnreadable,
-    LabError, SameBridge.
+    `switch`: the Open vSwitch of this host. `fleet`: the config of a member of a fleet, in place of those of the files.
+    Raises click.UsageError, ConfigError, ConfigUnreadable, LabError, SameBridge.
     """
+    files, lab, datapath_id = options.configs, options.lab, options.datapath_id
     # A controller refuses a config that later names another bridge.
-    is_bound = len(files) > 1 and not is_controller
+    is_bound = len(files) > 1 and not options.is_controller
     if datapath_id is not None and len(files) > 1:
         raise click.UsageError("--datapath-id is for one bridge: with several, write `datapath_id` in the config.")
     bridges = []
     for file in files:
         uplinks = _peeked(file) if len(files) > 1 and lab is None else None
         if uplinks is not None:
-            read = partial(_config, file, lab, check, bridge=uplinks.label if is_bound else None)
+            read = partial(_config, file, options, bridge=uplinks.label if is_bound else None)
         else:
-            config = fleet or _config(file, lab, check)
+            config = fleet or _config(file, options)
             uplinks, read = _uplinks(config.balancer.uplinks, datapath_id), partial(_itself, config)
-        name = _name(uplinks, switch) if is_controller else uplinks.bridge
+        name = _name(uplinks, switch) if options.is_controller else uplinks.bridge
         bridges.append(ConfiguredBridge(read, file, uplinks, name))
     for one, other in combinations(bridges, 2):
         if _may_be_one(one.uplinks, other.uplinks):
@@ -122,13 +114,14 @@ def _peeked(file: Path) -> Uplinks | None:
     return None
 
 
-def _config(file: Path, lab: str | None, check: Callable[[Balancer], None], *, bridge: str | None = None) -> ConfigFile:
+def _config(file: Path, options: Options, *, bridge: str | None = None) -> ConfigFile:
     """Return the config in a file. `bridge`: the only one that it may name; None for any."""
-    if lab is not None:
-        config = ConfigFile(file, labs().open_lab(lab).config_parser())
+    if options.lab is not None:
+        config = ConfigFile(file, labs().open_lab(options.lab).config_parser())
     else:
         config = ConfigFile(file) if bridge is None else ConfigFile(file, partial(parse_bound, bridge=bridge))
-    check(config.balancer)
+    if not options.allow_exec:
+        _refuse_programs(config.balancer)
     return config
 
 
@@ -172,14 +165,12 @@ class OpenedAgent:
     locks: BridgeLocks | None = None
 
 
-def run(options: Options, control: Control | None) -> None:
+def run(options: Options) -> None:
     """Run agents until signals stop them. Raises click.UsageError, XenoovsError."""
     start_logging(LogForm(options.log))
     started = _starting()
     switch = connect(options.db, options.lab)
-    datapath_id = None if control is None else control.datapath_id
-    is_controller = control is not None
-    is_shared, places = control is not None and control.redundant, local_places(switch, options)
+    places = local_places(switch, options)
     with ExitStack() as stack:
         fleet = None
         if options.fleet is not None:
@@ -187,18 +178,10 @@ def run(options: Options, control: Control | None) -> None:
             from xenoovs.cli.agent_fleet import joined_fleet
 
             fleet = stack.enter_context(joined_fleet(options, places))
-        bridges = configured_bridges(
-            options.configs,
-            switch,
-            datapath_id=datapath_id,
-            is_controller=is_controller,
-            lab=options.lab,
-            fleet=None if fleet is None else fleet.config,
-            check=partial(_check_programs, options=options),
-        )
+        bridges = configured_bridges(options, switch, None if fleet is None else fleet.config)
         options.check_several(len(bridges))
-        opened = stack.enter_context(open_sockets(options, places, bridges, is_shared=is_shared))
-        asyncio.run(_run_agents(*opened, switch, options, control, fleet, started=started))
+        opened = stack.enter_context(open_sockets(options, places, bridges))
+        asyncio.run(_run_agents(*opened, switch, options, fleet, started=started))
 
 
 def _starting() -> Callable[[], None]:
@@ -214,9 +197,9 @@ def _starting() -> Callable[[], None]:
     return end
 
 
-def _check_programs(balancer: Balancer, options: Options) -> None:
+def _refuse_programs(balancer: Balancer) -> None:
     """Refuse programs without --allow-exec: their probes would fail healthy backends. Raises click.UsageError."""
-    for service in () if options.allow_exec else balancer.services:
+    for service in balancer.services:
         what = "runs a program when a state changes (notify)" if service.notify is not None else ""
         if service.health is not None and service.health.probe is ProbeKind.EXEC:
             what = what or "probes its backends with a program (probe: exec)"
@@ -229,8 +212,7 @@ async def _run_agents(
     ports: Sequence[ApiListener],
     switch: ManagementSwitch,
     options: Options,
-    control: Control | None,
-    fleet: JoinedFleet | None = None,
+    fleet: JoinedFleet | None,
     *,
     started: Callable[[], None],
 ) -> None:
@@ -244,7 +226,7 @@ async def _run_agents(
         if fleet is not None:
             fleet.attach(agent)
 
-    with reaching(bridges, options, control) as reach:
+    with reaching(bridges, options) as reach:
         handle_signals(asyncio.get_running_loop(), group)
         await run_agents(group, opened, ports, reach, switch, options, made=made)
 
@@ -382,7 +364,7 @@ def local_places(switch: ManagementSwitch, options: Options) -> AgentPaths | Non
 
 @contextmanager
 def open_sockets(
-    options: Options, places: AgentPaths | None, bridges: tuple[ConfiguredBridge, ...], *, is_shared: bool
+    options: Options, places: AgentPaths | None, bridges: tuple[ConfiguredBridge, ...]
 ) -> Iterator[tuple[list[OpenedAgent], list[ApiListener]]]:
     """Lock the bridges and open the sockets. Controllers that share a bridge agree by OpenFlow roles, without a lock.
     With --once nothing is opened and no lock is made, but it is an error if another agent holds the lock."""
@@ -393,7 +375,7 @@ def open_sockets(
             if places is not None and not options.once:
                 control = options.control or places.socket(bridge.name)
             is_locked = not options.once or (places is not None and places.lock(bridge.name).exists())
-            if places is not None and is_locked and not is_shared:
+            if places is not None and is_locked and not options.redundant:
                 locks = stack.enter_context(closing(BridgeLocks(places, control)))
                 locks.hold((bridge.name,))
             if control is not None:

@@ -9,7 +9,7 @@ from time import monotonic
 
 import click
 
-from xenoovs.cli.agent import Control, Options
+from xenoovs.cli.agent import Options
 from xenoovs.controller.bridge import ConnectHint, ExpectedBridge
 from xenoovs.controller.listen import Address, UnixAddress, parse_address
 from xenoovs.controller.mastership import Mastership
@@ -35,12 +35,12 @@ _SOCKET = "xenoovs.controller"
 
 @contextmanager
 def serving(
-    control: Control, wanted: Mapping[Uplinks, ManagementSwitch | None], *, local: ManagementSwitch
+    options: Options, wanted: Mapping[Uplinks, ManagementSwitch | None], *, local: ManagementSwitch
 ) -> Iterator[Server]:
     """Run a controller for these bridges, until the end of the `with`. `wanted`: for each bridge, the Open vSwitch of
     this host if the bridge is there. Raises click.UsageError, CannotListen, CertificateUnusable, SwitchError."""
-    address = _address(control.listen, local)
-    with Server(address, _certificates(control, address), is_redundant=control.redundant) as server:
+    address = _address(options.listen, local)
+    with Server(address, _certificates(options, address), is_redundant=options.redundant) as server:
         # First of all, for a bridge may connect at any moment and would be refused.
         bridges = [server.expect(uplinks.bridge, uplinks.datapath_id) for uplinks in wanted]
         for expected, here in zip(bridges, wanted.values(), strict=True):
@@ -48,24 +48,27 @@ def serving(
                 # The hint for a missing bridge names its own Open vSwitch.
                 db = where_of(here.endpoint, config=None, lab=None).db
                 expected.hint = replace(expected.hint, target=server.local_target, db=db)
-        if control.attach:
-            _attach_all(control, server, wanted)
+        if options.attach:
+            _attach_all(options, server, wanted)
         # Most bridges connect at once; then no log line reports them as missing.
         deadline = monotonic() + _CONNECT_TIMEOUT_S
         for expected in bridges:
             expected.wait(timeout_s=max(0.0, deadline - monotonic()))
-        if control.attach:
+        if options.attach:
             _quicken(server, wanted)
-        if control.redundant or len(bridges) > 1:
+        if options.redundant or len(bridges) > 1:
             # A standby may wait for months, and no bridge waits for another one.
             notify("READY=1")
         yield server
 
 
-def _certificates(control: Control, address: Address) -> Certificates | None:
-    tls = None if isinstance(address, UnixAddress) else certificates(control.tls_key, control.tls_cert, control.tls_ca)
-    if isinstance(address, UnixAddress) and control.tls_ca is not None:
-        raise click.UsageError(f"--tls-ca is for --listen ADDRESS:PORT; bridges connect at {address} without TLS.")
+def _certificates(options: Options, address: Address) -> Certificates | None:
+    if isinstance(address, UnixAddress):
+        # With --fleet it is for the store.
+        if options.tls_ca is not None and options.fleet is None:
+            raise click.UsageError(f"--tls-ca is for --listen ADDRESS:PORT; bridges connect at {address} without TLS.")
+        return None
+    tls = certificates(options.tls_key, options.tls_cert, options.tls_ca)
     if tls is None and not address.is_local:
         raise click.UsageError(
             f"--listen {address} can be reached from other hosts: give --tls-key, --tls-cert and --tls-ca "
@@ -92,32 +95,32 @@ def _address(text: str | None, local: ManagementSwitch) -> Address:
     return address
 
 
-def _attach_all(control: Control, server: Server, wanted: Mapping[Uplinks, ManagementSwitch | None]) -> None:
+def _attach_all(options: Options, server: Server, wanted: Mapping[Uplinks, ManagementSwitch | None]) -> None:
     """Attach the bridges of this host; one that fails is logged. Raises click.UsageError if an option is missing,
     SwitchError of the last bridge if none could be attached."""
     left = len(wanted)
     for uplinks, local in wanted.items():
         try:
-            _attach(control, server, uplinks, local=local)
+            _attach(options, server, uplinks, local=local)
         except SwitchError as problem:
             left -= 1
             if not left:
                 raise
-            remedy = _remedy(problem, control, server, uplinks)
+            remedy = _remedy(problem, options, server, uplinks)
             warn("a bridge is not attached", bridge=uplinks.label, reason=str(problem), remedy=remedy)
 
 
-def _remedy(problem: SwitchError, control: Control, server: Server, uplinks: Uplinks) -> str:
+def _remedy(problem: SwitchError, options: Options, server: Server, uplinks: Uplinks) -> str:
     """Return what an operator can do, which never replaces another controller."""
     if isinstance(problem, ControllerPresent):
         return f"start this with --redundant, to stand beside {', '.join(problem.present)}"
     if isinstance(problem, OtherDatapath) and not server.needs_same_namespace:
         return "start this with --listen ADDRESS:PORT and certificates, so that a bridge of another host can connect"
-    hint = ConnectHint(server.target, is_redundant=control.redundant)
+    hint = ConnectHint(server.target, is_redundant=options.redundant)
     return f"{hint.command(uplinks.bridge)}, on its host"
 
 
-def _attach(control: Control, server: Server, uplinks: Uplinks, *, local: ManagementSwitch | None) -> None:
+def _attach(options: Options, server: Server, uplinks: Uplinks, *, local: ManagementSwitch | None) -> None:
     bridge, wanted = uplinks.bridge, uplinks.datapath_id
     found = None
     if local is not None and wanted is not None:
@@ -128,7 +131,7 @@ def _attach(control: Control, server: Server, uplinks: Uplinks, *, local: Manage
         raise click.UsageError("--attach needs the database of the switch: --db or --lab.")
     if server.needs_same_namespace:
         _require_same_namespace(local, server.local_target)
-    beside = None if control.redundant else frozenset[str]()
+    beside = None if options.redundant else frozenset[str]()
     attach(local.endpoint, bridge, target=server.local_target, beside=beside)
 
 
@@ -162,9 +165,6 @@ _ONCE_TIMEOUT_S = 30.0
 _DB_TIMEOUT_S = 2.0
 """How long a round waits for the database, which it can do without."""
 
-OnChange = Callable[[Callable[[], None]], None]
-"""Registers a function that is called, in any thread, when something changes at the switch."""
-
 Resolve = Callable[[Balancer], Balancer]
 
 Reach = Callable[[Uplinks, Resolve], "Reached"]
@@ -173,27 +173,28 @@ Reach = Callable[[Uplinks, Resolve], "Reached"]
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The engine of one bridge, and what triggers its rounds. `ports`: returns the ports that the bridge reports,
+    """The engine of one bridge. `on_change`: registers a function that is called, in any thread, when something changes
+    at the switch. `ports`: returns the ports that the bridge reports,
     by name; None if it does not report them. `mastership`: None if controllers cannot share the bridge."""
 
     engine: Engine
-    on_change: OnChange
+    on_change: Callable[[Callable[[], None]], None]
     ports: Callable[[], dict[str, PortState] | None] | None = None
     mastership: Mastership | None = None
 
 
 @contextmanager
-def reaching(wanted: tuple[Uplinks, ...], options: Options, control: Control | None) -> Iterator[Reach]:
-    """Connect bridges until the end of the `with`. `control`: None for the management socket. Raises click.UsageError,
-    CannotListen, CertificateUnusable, SwitchError."""
+def reaching(wanted: tuple[Uplinks, ...], options: Options) -> Iterator[Reach]:
+    """Connect bridges until the end of the `with`. Raises click.UsageError, CannotListen, CertificateUnusable,
+    SwitchError."""
     local = replace(connect(options.db, options.lab), db_timeout_s=_DB_TIMEOUT_S)
     _check_ovn(local, wanted)
-    if control is None:
+    if not options.is_controller:
         yield lambda _uplinks, resolve: Reached(Engine(local, resolve=resolve), lambda _wake: None)
         return
-    is_named = control.attach or bool(options.db or options.lab)
+    is_named = options.attach or bool(options.db or options.lab)
     here = {uplinks: local if is_here(local, uplinks, is_named=is_named) else None for uplinks in wanted}
-    with serving(control, here, local=local) as server:
+    with serving(options, here, local=local) as server:
         timeout_s = _ONCE_TIMEOUT_S if options.once else 0.0
 
         def reach(uplinks: Uplinks, resolve: Resolve) -> Reached:

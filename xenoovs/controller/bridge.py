@@ -88,10 +88,6 @@ class ExpectedBridge:
         """Return the ports without link; empty while the bridge is not connected."""
         return frozenset(port.name for each in self.connections for port in each.ports if not port.is_up)
 
-    def matches(self, bridge: str, datapath_id: int) -> bool:
-        """Return whether it is the bridge with this name and datapath id."""
-        return bridge == self.bridge and self.datapath_id in (None, datapath_id)
-
     def on_change(self, wake: Callable[[], None]) -> None:
         """Set the function that is called, in any thread, when the bridge connects or one of its ports changes."""
         self._wake = wake

@@ -81,8 +81,8 @@ class BridgeConnection:
 
     @contextmanager
     def exchange(self) -> Iterator[ConnectionExchange]:
-        """Yield an exchange for requests; other exchanges wait. Raises SwitchUnreachable."""
-        with self._turn:
+        """Yield an exchange for requests; other exchanges wait. Raises SwitchUnreachable, MalformedOpenFlow."""
+        with self._turn, self.well_formed():
             exchange = ConnectionExchange(self, self._next_xid)
             with self._state:
                 if self._end is not None:
@@ -137,28 +137,11 @@ class BridgeConnection:
 
 def dump(connection: BridgeConnection, only: Cookies, *, table: int = ALL_TABLES) -> tuple[ObservedFlow, ...]:
     """Return the flows with these cookies and their counters. Raises SwitchUnreachable, MalformedOpenFlow."""
+    with connection.exchange() as exchange:
+        frames = openflow.request_flows(exchange, only, table=table)
+    # Decoding thousands of flows takes long; other threads may use the connection meanwhile.
     with connection.well_formed():
-        with connection.exchange() as exchange:
-            frames = openflow.request_flows(exchange, only, table=table)
-        # Decoding thousands of flows takes long; other threads may use the connection meanwhile.
         return openflow.decode_flows(frames, connection.names)
-
-
-def count(connection: BridgeConnection, only: Cookies) -> int:
-    """Return how many flows have these cookies. Raises what `dump` raises."""
-    with connection.well_formed(), connection.exchange() as exchange:
-        return sum(openflow.count_flows(exchange, only))
-
-
-def wait_in_step(connection: BridgeConnection) -> None:
-    """Wait for two seconds in which the bridge answers. Raises SwitchUnreachable, MalformedOpenFlow."""
-
-    def barrier() -> None:
-        with connection.exchange() as exchange:
-            openflow.request_barrier(exchange)
-
-    with connection.well_formed():
-        openflow.wait_in_step(barrier)
 
 
 def send_bundle(connection: BridgeConnection, bundle: Bundle) -> None:
@@ -168,7 +151,7 @@ def send_bundle(connection: BridgeConnection, bundle: Bundle) -> None:
     """
     numbers = connection.numbers
     try:
-        with connection.well_formed(), connection.exchange() as exchange:
+        with connection.exchange() as exchange:
             openflow.send_bundle(exchange, openflow.with_groups(exchange, bundle, ofports=numbers), ofports=numbers)
     except StandingBy:
         connection.is_standby = True

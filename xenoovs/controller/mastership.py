@@ -255,6 +255,6 @@ def _lease_of(observed: ObservedFlow | None) -> Lease | None:
 
 def _request_role(connection: BridgeConnection, role: Role, generation: int) -> tuple[Role, int]:
     """Return the new role and generation. Raises SwitchError if the switch refuses, as for a stale generation."""
-    with connection.well_formed(), connection.exchange() as exchange:
+    with connection.exchange() as exchange:
         reply = ask(exchange, lambda xid: encode_role_request(role, generation, xid), "ROLE_REQUEST")
         return decode_role(reply)

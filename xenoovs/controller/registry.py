@@ -143,7 +143,8 @@ class Registry:
 
     def _match(self, session: Session) -> ExpectedBridge | None:
         """Return the expected bridge; one with a datapath id comes first."""
-        matching = [each for each in self.expected if each.matches(session.name, session.datapath_id)]
+        named = (each for each in self.expected if each.bridge == session.name)
+        matching = [each for each in named if each.datapath_id in (None, session.datapath_id)]
         return max(matching, key=lambda expected: expected.datapath_id is not None, default=None)
 
     def _lose(self, expected: ExpectedBridge, connection: BridgeConnection, reason: str) -> None:

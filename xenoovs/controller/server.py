@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from xenoovs.controller.bridge import ExpectedBridge
-from xenoovs.controller.connection import BridgeConnection, count, dump, send_bundle, wait_in_step
+from xenoovs.controller.connection import BridgeConnection, dump, send_bundle
 from xenoovs.controller.listen import Address, Stream, SwitchListener
 from xenoovs.controller.registry import Registry
 from xenoovs.controller.session import Session, Timeouts
@@ -25,7 +25,7 @@ from xenoovs.openflow.text import render_mac
 from xenoovs.openflow.wire.message import Port
 from xenoovs.switch.certificates import Certificates
 from xenoovs.switch.management import ManagementSwitch
-from xenoovs.switch.openflow import render_dump
+from xenoovs.switch.openflow import count_flows, render_dump, request_barrier, wait_in_step
 
 if TYPE_CHECKING:
     from xenoovs.datapath.ipsec import IpsecState
@@ -162,7 +162,8 @@ class ControllerSwitch:
         return render_dump(dump(connection, only))
 
     def count_flows(self, bridge: str, *, only: Cookies = OURS) -> int:
-        return count(self._connection(bridge), only)
+        with self._connection(bridge).exchange() as exchange:
+            return sum(count_flows(exchange, only))
 
     def apply(self, bridge: str, bundle: Bundle) -> None:
         """Apply all flow-mods or none. Raises BundleRejected, StandingBy, SwitchUnreachable."""
@@ -181,10 +182,15 @@ class ControllerSwitch:
     def wait_revalidated(self, bridge: str) -> None:
         """Wait for the revalidators if the switch is local, else, as OpenFlow does not report them, for two seconds."""
         connection = self._connection(bridge)
+
+        def barrier() -> None:
+            with connection.exchange() as exchange:
+                request_barrier(exchange)
+
         if self.local is not None and self._is_here(connection):
             self.local.wait_revalidated(bridge)
         else:
-            wait_in_step(connection)
+            wait_in_step(barrier)
 
     def dump_megaflows(self) -> str:
         return self._host("megaflows").dump_megaflows()

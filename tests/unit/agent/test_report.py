@@ -22,6 +22,7 @@ from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
+from click import UsageError
 
 from tests.agent_support import FIPS3, Servers, all_answer, checked_scene
 from tests.command_line import SMALL_CONFIG
@@ -301,6 +302,11 @@ def test_each_gets_its_flows_before_the_config_of_another_is_read(
         assert {event.facts["bridge"] for event in agent.events.since(0)} == {bridge}
 
 
+def _options(**given: Any) -> Options:
+    nothing: dict[str, Any] = dict.fromkeys(each.name for each in fields(Options))
+    return Options(**nothing | given)
+
+
 def test_bug_a_bridge_that_connects_before_its_agent_is_made_shows_its_ports(tmp_path: Path) -> None:
     """Of several at one controller its ports were unknown until one of them changed."""
     switch, made = _switch("br1"), list[Agent]()
@@ -308,8 +314,7 @@ def test_bug_a_bridge_that_connects_before_its_agent_is_made_shows_its_ports(tmp
     uplinks = config.balancer.uplinks
     reached = Reached(Engine(switch), lambda _changed: None, lambda: {"p0": P0, "p1": P1})
     one = OpenedAgent(ConfiguredBridge(lambda: config, config.path, uplinks, uplinks.bridge), (), None)
-    given: dict[str, Any] = dict.fromkeys(each.name for each in fields(Options))
-    options = Options(**given | {"once": True, "offload_interval_s": 10.0})
+    options = _options(once=True, offload_interval_s=10.0)
     far = cast(ManagementSwitch, SimpleNamespace(endpoint=Endpoint("unix:/nonexistent/db.sock", None)))
     started = run_agents(AgentGroup(), (one,), (), lambda *_: reached, far, options, made=made.append)
     asyncio.run(asyncio.wait_for(started, PATIENCE_S))
@@ -322,7 +327,7 @@ def test_of_several_files_only_the_bridge_is_read_before_the_start(tmp_path: Pat
     files[1].write_text(
         "services: [{name: no}]\n# switch: none\nswitch:\n  bridge: br2\n\n  ingress: [p0]\n  egress: p1\nversion: 1\n"
     )
-    first, second = configured_bridges(files, ManagementSwitch(Endpoint("unix:/none", None)), is_controller=False)
+    first, second = configured_bridges(_options(configs=files), ManagementSwitch(Endpoint("unix:/none", None)))
     assert (first.uplinks.bridge, second.uplinks.bridge) == ("br1", "br2")
     assert first.read().balancer.uplinks == first.uplinks
     with pytest.raises(ConfigError, match=r"br2\.yaml"):
@@ -330,6 +335,15 @@ def test_of_several_files_only_the_bridge_is_read_before_the_start(tmp_path: Pat
     files[0].write_text(SMALL_CONFIG.replace("ovsbr1", "br3"))
     with pytest.raises(OtherBridge):
         first.read()
+
+
+def test_bug_as_an_application_of_ryu_a_config_with_programs_failed_healthy_backends(tmp_path: Path) -> None:
+    file = tmp_path / "my.yaml"
+    file.write_text(f"health: {{probe: exec, command: [/bin/true]}}\n{SMALL_CONFIG}")
+    with pytest.raises(UsageError, match="probes its backends with a program"):
+        configured_bridges(
+            _options(configs=(file,), is_controller=True), ManagementSwitch(Endpoint("unix:/none", None))
+        )
 
 
 def test_files_that_are_reloaded_at_the_same_time_are_parsed_in_turn(tmp_path: Path) -> None:

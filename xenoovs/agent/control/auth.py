@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hmac
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+
+from aiohttp import BasicAuth
 
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import ListenError, RequestRefused
@@ -82,9 +83,7 @@ def _token_of(authorization: str) -> str:
     scheme, _, rest = authorization.partition(" ")
     if scheme.lower() == "bearer":
         return rest.strip()
-    if scheme.lower() == "basic":
-        try:
-            return base64.b64decode(rest.strip(), validate=True).decode(errors="replace").partition(":")[2]
-        except (binascii.Error, ValueError):
-            return ""
+    with suppress(ValueError):
+        password: str = BasicAuth.decode(authorization, encoding="utf-8").password
+        return password
     return ""

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ class Client:
         body = None if name in READS else json.dumps(request or {}, default=float).encode()
         try:
             connection, response = self._send(path, body)
-            with connection:
+            with closing(connection):
                 data = response.read()
         except (OSError, HTTPException) as error:
             raise self._missing(error) from None
@@ -44,7 +45,7 @@ class Client:
         """Yield events as they happen, until the agent ends. Raises AgentMissing, AgentRefused."""
         try:
             connection, response = self._send(f"/v1/events/stream?since={since}", None)
-            with connection:
+            with closing(connection):
                 if response.status != 200:
                     self._document(response.status, response.read())
                 while line := response.readline():
@@ -93,9 +94,3 @@ class _Connection(HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(os.fspath(self._path))
-
-    def __enter__(self) -> _Connection:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
