@@ -16,7 +16,7 @@ from tests.fleet_support import EMPTY, given, settled
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.test_cli_verify_offload import CLIENTS
 from xenoovs.agent.fleet_config import FleetCache
-from xenoovs.terminal.agent_client import find_places
+from xenoovs.terminal.reach import find_places
 
 _AGE = re.compile(r"\"used_s\": [0-9.]+|used [0-9.]+ m?s")
 QUESTIONS = (

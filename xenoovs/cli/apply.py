@@ -33,7 +33,7 @@ from xenoovs.errors import XenoovsError, counted
 from xenoovs.model.balancer import Balancer
 from xenoovs.switch.api import Switch
 from xenoovs.switch.management import ManagementSwitch
-from xenoovs.terminal.agent_client import INSTEAD, Where, check_agent, find_places, refuse_beside_agent
+from xenoovs.terminal.agent_client import INSTEAD, Where, check_agent, refuse_beside_agent
 from xenoovs.terminal.command import user_name
 from xenoovs.terminal.load import is_plan, load, resolved
 from xenoovs.terminal.options import (
@@ -47,7 +47,7 @@ from xenoovs.terminal.options import (
     yes_option,
 )
 from xenoovs.terminal.output import confirm, echo, echo_over, print_json
-from xenoovs.terminal.reach import reach
+from xenoovs.terminal.reach import find_places, reach
 
 if TYPE_CHECKING:
     from xenoovs.engine.saved import HistoryEntry

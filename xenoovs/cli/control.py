@@ -14,7 +14,7 @@ import click
 
 from xenoovs.display import decimal, percent
 from xenoovs.errors import AgentMissing, RequestRefused, first_names
-from xenoovs.terminal.agent_client import Where, agent_command, agent_options, ask, change, find_client, find_places
+from xenoovs.terminal.agent_client import Where, agent_command, agent_options, ask, change, find_client
 from xenoovs.terminal.completion import complete_backend
 from xenoovs.terminal.options import (
     OutputFormat,
@@ -25,6 +25,7 @@ from xenoovs.terminal.options import (
     time_option,
 )
 from xenoovs.terminal.output import echo, print_json
+from xenoovs.terminal.reach import find_places
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client

@@ -10,13 +10,13 @@ import click
 
 from xenoovs.engine.history import History, histories
 from xenoovs.errors import ListenError, XenoovsError
-from xenoovs.terminal.agent_client import Where, find_places
+from xenoovs.terminal.agent_client import Where
 from xenoovs.terminal.command import EXIT_OK
 from xenoovs.terminal.completion import chosen_lab, offering
 from xenoovs.terminal.load import answer_each, resolved
 from xenoovs.terminal.options import OutputFormat, output_option, switch_options
 from xenoovs.terminal.output import echo, print_json, print_table, print_text
-from xenoovs.terminal.reach import reach
+from xenoovs.terminal.reach import find_places, reach
 
 if TYPE_CHECKING:
     from xenoovs.engine.saved import HistoryEntry

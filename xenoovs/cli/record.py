@@ -14,12 +14,11 @@ from xenoovs.evidence.archive import Recorder, write_record
 from xenoovs.evidence.take import Anonymizer, take
 from xenoovs.switch.host_facts import check_reachable
 from xenoovs.switch.tape import passing_through
-from xenoovs.terminal.agent_client import find_places
 from xenoovs.terminal.command import file_behind
 from xenoovs.terminal.completion import complete_bridge
 from xenoovs.terminal.options import OutputFormat, output_option, some_minutes, switch_options, time_option
 from xenoovs.terminal.output import echo
-from xenoovs.terminal.reach import reach
+from xenoovs.terminal.reach import find_places, reach
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.files import AgentPaths

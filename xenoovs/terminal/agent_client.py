@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from pathlib import Path
@@ -15,7 +14,7 @@ from xenoovs.errors import AgentMissing, ListenError, did_you_mean, first_names
 from xenoovs.terminal.completion import complete_agent_bridge
 from xenoovs.terminal.options import OutputFormat, control_option, output_option, switch_options
 from xenoovs.terminal.output import echo
-from xenoovs.terminal.reach import endpoint_of, target_options
+from xenoovs.terminal.reach import find_places, target_options
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
@@ -89,13 +88,6 @@ def _answering(where: Where, names: Iterable[str]) -> Path | None:
         return None
     found = map(places.running, (where.bridge,) if where.bridge else names)
     return next(filter(None, found), None)
-
-
-def find_places(db: str | None, lab: str | None) -> AgentPaths:
-    """Return the places of the files of an Open vSwitch's agents. Raises click.UsageError, LabError, ListenError."""
-    from xenoovs.agent.control.files import agent_paths
-
-    return agent_paths(endpoint_of(db, lab), env=os.environ, is_root=os.geteuid() == 0)
 
 
 def options_of(client: Client, where: Where) -> str:

@@ -86,7 +86,7 @@ def complete_lab_backend(context: click.Context) -> Iterable[str]:
 
 @offering
 def complete_agent_bridge(context: click.Context) -> Iterable[str]:
-    from xenoovs.terminal.agent_client import find_places
+    from xenoovs.terminal.reach import find_places
 
     return [path.stem for path in find_places(context.params.get("db"), chosen_lab(context)).sockets()]
 

@@ -116,7 +116,7 @@ def dpu_config(local: bytes, *, file: str, sources: ConfigSources | None) -> Bal
     """Return the config of a DPU, and print which services it has. Raises ConfigError, FleetCacheUnusable."""
     from xenoovs.agent.fleet_config import FleetCache
     from xenoovs.model.fleet import join
-    from xenoovs.terminal.agent_client import find_places
+    from xenoovs.terminal.reach import find_places
 
     alone = join(local, {}, file=file, sources=sources)
     label = alone.uplinks.label

@@ -1,4 +1,4 @@
-"""The Open vSwitch of a command, and the options by which suggested commands name it."""
+"""The Open vSwitch of a command, the files of its agents, and the options by which suggested commands name it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from xenoovs.switch.tape import passing_through, real_path
 from xenoovs.terminal.defaults import is_forwarded, labs
 
 if TYPE_CHECKING:
+    from xenoovs.agent.control.files import AgentPaths
     from xenoovs.evidence.archive import Record
     from xenoovs.evidence.command_target import CommandTarget
     from xenoovs.switch.management import ManagementSwitch
@@ -61,6 +62,13 @@ def endpoint_of(db: str | None, lab: str | None) -> Endpoint:
         found: Endpoint = context.meta[_RECORDED]
         return found
     return labs().open_lab(lab).endpoint if lab else find_endpoint(db=db, env=os.environ)
+
+
+def find_places(db: str | None, lab: str | None) -> AgentPaths:
+    """Return the places of the files of an Open vSwitch's agents. Raises click.UsageError, LabError, ListenError."""
+    from xenoovs.agent.control.files import agent_paths
+
+    return agent_paths(endpoint_of(db, lab), env=os.environ, is_root=os.geteuid() == 0)
 
 
 def connect(db: str | None, lab: str | None) -> ManagementSwitch:
