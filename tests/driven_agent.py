@@ -8,7 +8,7 @@ from xenoovs.agent.health import HealthChange
 from xenoovs.agent.probe.check import Check, ProbeResult
 from xenoovs.agent.scheduler import ProbeQueue
 from xenoovs.agent.state import AgentState, ConfigFollowed, PortsChanged, ProbeAt, Probed, Tick, desired_state
-from xenoovs.agent.store import Store
+from xenoovs.agent.state_store import StateStore
 from xenoovs.decision.decision import DesiredState
 from xenoovs.decision.ejection import KnownShares
 from xenoovs.model.balancer import Balancer
@@ -19,7 +19,7 @@ class DrivenAgent:
     """Takes events and probes as an agent does."""
 
     def __init__(self, balancer: Balancer, now_s: Callable[[], float]) -> None:
-        self.store, self.queue = Store(AgentState(balancer, balancer), now_s), ProbeQueue()
+        self.store, self.queue = StateStore(AgentState(balancer, balancer), now_s), ProbeQueue()
         self._change: HealthChange | None = None
         self.store.subscribe(ProbeAt, self.queue.push)
         self.store.subscribe(HealthChange, self._changed)

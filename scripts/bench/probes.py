@@ -18,7 +18,7 @@ from xenoovs.agent.probe.check import Check
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.scheduler import ProbeScheduler
 from xenoovs.agent.state import AgentState, ConfigFollowed, Probed
-from xenoovs.agent.store import Store
+from xenoovs.agent.state_store import StateStore
 from xenoovs.agent.tasks import BackgroundTasks
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.balancer import Backend, Balancer, Claim, Health, OtherTraffic, ProbeKind, Service, Uplinks
@@ -103,7 +103,7 @@ async def _paced(health: Health) -> tuple[float, int]:
     service = Service("all", Claim(frozenset({Family.IPV4})), backends, health=health)
     uplinks = Uplinks("br0", ("p0",), "p1", OtherTraffic.DROP)
     balancer, workers, answers = Balancer(uplinks, (service,)), BackgroundTasks(), list[bool]()
-    store = Store(AgentState(balancer, balancer))
+    store = StateStore(AgentState(balancer, balancer))
     scheduler = ProbeScheduler(Prober().probe, store, workers)
     store.subscribe(Probed, lambda probed: answers.append(probed.result.ok))
     store.dispatch(ConfigFollowed(balancer))

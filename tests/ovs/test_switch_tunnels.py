@@ -18,7 +18,7 @@ from tests.ovs.dummy import DummyBridge, lead_to_remotes, running_dummy_ovs, udp
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.agent.bridge_watch import follow_bridge
 from xenoovs.agent.state import AgentState
-from xenoovs.agent.store import Store
+from xenoovs.agent.state_store import StateStore
 from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
 from xenoovs.model.load import parse_config
@@ -272,7 +272,7 @@ def test_bug_a_port_that_changed_while_the_agent_started_was_noticed_at_the_next
 
     async def first_report() -> None:
         asked = asyncio.Event()
-        store = Store(AgentState(balancer, balancer))
+        store = StateStore(AgentState(balancer, balancer))
         following = follow_bridge(near.db, store, balancer=lambda: balancer, request_round=asked.set)
         task = asyncio.create_task(following)
         try:

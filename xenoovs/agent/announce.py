@@ -15,7 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from xenoovs.agent.state import AgentState, Announcements, RoundFacts
-from xenoovs.agent.store import Store
+from xenoovs.agent.state_store import StateStore
 from xenoovs.agent.tasks import within
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import SwitchError
@@ -128,7 +128,7 @@ BgpReader = Callable[[Iterable[Vip]], Mapping[Vip, "BgpRoute"]]
 class Announcer:
     """Sets the routes of one agent's VIPs, and reads from the BGP speaker whether it advertises them."""
 
-    def __init__(self, store: Store, routes: Routes, read_bgp: BgpReader) -> None:
+    def __init__(self, store: StateStore, routes: Routes, read_bgp: BgpReader) -> None:
         self._store, self._routes, self._read_bgp = store, routes, read_bgp
         self._views: dict[Vip, AnnouncementView] = {}
         self._bgp: Mapping[Vip, BgpRoute] = {}

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 
 from xenoovs.agent.state import BridgePorts
-from xenoovs.agent.store import Store
+from xenoovs.agent.state_store import StateStore
 from xenoovs.agent.tasks import within
 from xenoovs.compile.program import Program
 from xenoovs.dataclass import dataclass, replace
@@ -134,7 +134,7 @@ def moved_by_switch(
 
 
 async def follow_bridge(
-    db: str, store: Store, *, balancer: Callable[[], Balancer], request_round: Callable[[], None]
+    db: str, store: StateStore, *, balancer: Callable[[], Balancer], request_round: Callable[[], None]
 ) -> None:
     """Follow the database until cancelled. Connect again with increasing pauses while it does not answer.
     `request_round`: called when flows may be wrong."""

@@ -49,7 +49,7 @@ from xenoovs.agent.state import (
     desired_state,
     impossible_advertised,
 )
-from xenoovs.agent.store import Store
+from xenoovs.agent.state_store import StateStore
 from xenoovs.agent.tasks import BackgroundTasks, LoopCall, TaskFactory, kept_running, run_all, within
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.decision.decision import DesiredState
@@ -105,7 +105,7 @@ class Settings:
         hold: Takes the locks of these bridges, and releases all others. Raises AgentRuns, ListenError.
         check_request: Raises RequestRefused while another controller decides about the bridge.
         command_options: Returns the options that a command needs to reach this agent, after a space; empty if none.
-        now_s: As for Store.
+        now_s: As for StateStore.
     """
 
     resync_s: float = 10.0
@@ -153,7 +153,7 @@ class Agent:
         self.tasks = BackgroundTasks()
         runtime, self._runtime_problem = load_runtime(self._settings.runtime)
         state = AgentState(config.balancer, config.balancer, runtime)
-        self.store = Store(state, self._settings.now_s, self.changes.observe)
+        self.store = StateStore(state, self._settings.now_s, self.changes.observe)
         for kind, handle in (
             (HealthChange, self.report.health),
             (HealthChange, self._request_urgent_round),

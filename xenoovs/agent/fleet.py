@@ -19,7 +19,7 @@ from xenoovs.agent.config_file import ConfigVersion
 from xenoovs.agent.fleet_config import FleetCache, FleetConfig
 from xenoovs.agent.health import FleetWatches, HealthChange
 from xenoovs.agent.state import AgentState, Membership, OffloadSample, SamplesAsked
-from xenoovs.agent.store import Store
+from xenoovs.agent.state_store import StateStore
 from xenoovs.agent.tasks import within
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.decision.decision import ServiceDecision
@@ -54,7 +54,7 @@ class FleetMember:
 
     def __init__(
         self,
-        agent: Store,
+        agent: StateStore,
         engine: Engine,
         config: FleetConfig,
         name: str,

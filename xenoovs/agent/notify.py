@@ -13,7 +13,7 @@ from xenoovs.agent.health import HealthChange, in_maintenance
 from xenoovs.agent.probe.check import Check, ResourceShortage
 from xenoovs.agent.scheduler import Probe, probed
 from xenoovs.agent.state import AgentState, Tick
-from xenoovs.agent.store import Store
+from xenoovs.agent.state_store import StateStore
 from xenoovs.agent.tasks import BackgroundTasks
 from xenoovs.dataclass import dataclass
 from xenoovs.decision.ejection import Ejection
@@ -106,7 +106,7 @@ def _reason(state: AgentState, service: Service, backend: Backend, *, is_stopped
 class Notifier:
     """Runs the commands in the event loop of an agent."""
 
-    def __init__(self, store: Store, probe: Probe, tasks: BackgroundTasks, decides: Callable[[], bool]) -> None:
+    def __init__(self, store: StateStore, probe: Probe, tasks: BackgroundTasks, decides: Callable[[], bool]) -> None:
         """Bind it to an agent. `decides`: returns whether this agent decides about the bridge, and so runs commands."""
         self._store, self._probe, self._tasks, self._decides = store, probe, tasks, decides
         self._notified: dict[Subject, str] = {}

@@ -35,7 +35,7 @@ from xenoovs.agent.state import (
     desired_state,
     with_overrides,
 )
-from xenoovs.agent.store import Store
+from xenoovs.agent.state_store import StateStore
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.ejection import KnownShares
@@ -74,7 +74,7 @@ class Reloader:
         self,
         config: ConfigFile,
         engine: Engine,
-        store: Store,
+        store: StateStore,
         report: Report,
         file: RuntimeFile | None,
         confirm_s: float | None,

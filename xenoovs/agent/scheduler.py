@@ -13,7 +13,7 @@ from typing import Protocol
 
 from xenoovs.agent.probe.check import Check, ProbeResult, ResourceShortage, quoted
 from xenoovs.agent.state import AgentState, ProbeAt, Probed
-from xenoovs.agent.store import Store
+from xenoovs.agent.state_store import StateStore
 from xenoovs.agent.tasks import BackgroundTasks
 from xenoovs.errors import fault_text
 from xenoovs.log import info, warn
@@ -95,7 +95,7 @@ class ProbeQueue:
 class ProbeScheduler:
     """Sends the probes that the state requests. `late_s`: how late current probes are; 0 if they are on time."""
 
-    def __init__(self, probe: Probe, store: Store, tasks: BackgroundTasks, max_running: int = sys.maxsize) -> None:
+    def __init__(self, probe: Probe, store: StateStore, tasks: BackgroundTasks, max_running: int = sys.maxsize) -> None:
         """Bind it to the parts of an agent. `max_running`: how many probes may run in parallel."""
         self._max_running, self.late_s = max_running, 0.0
         self._probe, self._store, self._tasks = probe, store, tasks

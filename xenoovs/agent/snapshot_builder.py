@@ -12,7 +12,7 @@ from xenoovs.agent.bridge_watch import moved_by_switch
 from xenoovs.agent.health import BackendHealth
 from xenoovs.agent.report import BackendChanges, LastChange
 from xenoovs.agent.state import AgentState, OffloadSample
-from xenoovs.agent.store import Store
+from xenoovs.agent.state_store import StateStore
 from xenoovs.compile.encoding import block_of, key_match
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, ServiceProgram
@@ -95,7 +95,7 @@ class Moment:
 class SnapshotBuilder:
     """Builds snapshots of one agent. It caches parts that depend only on the program, or only on an offload sample."""
 
-    def __init__(self, store: Store, engine: Engine, changes: BackendChanges) -> None:
+    def __init__(self, store: StateStore, engine: Engine, changes: BackendChanges) -> None:
         self._store, self._engine, self._changes = store, engine, changes
         self._installed: Memo[Program, tuple[int, dict[str, Installed]]] = Memo(
             lambda program: (len(program.flows), installed_services(program))

@@ -38,7 +38,7 @@ from xenoovs.agent.state import (
     after,
     step,
 )
-from xenoovs.agent.store import Store
+from xenoovs.agent.state_store import StateStore
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import Decision, DesiredState
 from xenoovs.errors import SwitchError
@@ -121,7 +121,7 @@ class Member:
         dpu: Dpu | None = None,
         refusal: str = "",
     ) -> None:
-        self.put, self.agent = list[DpuStatus](), Store(AgentState(BALANCER, BALANCER))
+        self.put, self.agent = list[DpuStatus](), StateStore(AgentState(BALANCER, BALANCER))
         self.agent.dispatch(RoundFacts(last_s=last_s))
         view = None if last_s is None else FleetView("test", 1, 5, 1, 0)
         newest = FleetView("test", 1, 0, 0, 0, dpus={} if dpu is None else {"dpu1": dpu})

@@ -29,7 +29,7 @@ from xenoovs.agent.notify import BACKUP, DOWN, MAX_RUNNING, UP, Notifier, notifi
 from xenoovs.agent.probe.check import Check, ProbeResult, ResourceShortage
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.state import AgentState, Membership, RoundFacts, Runtime, step
-from xenoovs.agent.store import Store
+from xenoovs.agent.state_store import StateStore
 from xenoovs.agent.tasks import BackgroundTasks
 from xenoovs.decision.decision import DesiredState
 from xenoovs.decision.ejection import Ejection
@@ -122,7 +122,7 @@ class Pager:
     """Programs that end when the test lets them; answers to all."""
 
     def __init__(self, one: AgentState) -> None:
-        self.store = Store(one)
+        self.store = StateStore(one)
         self.tasks = BackgroundTasks()
         self.decides = True
         self.notifier = Notifier(self.store, self.probe, self.tasks, lambda: self.decides)

@@ -32,7 +32,7 @@ from xenoovs.agent.probe.check import Check, ProbeResult, ResourceShortage
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.scheduler import ProbeScheduler, max_probes
 from xenoovs.agent.state import AgentState, ConfigFollowed
-from xenoovs.agent.store import Store
+from xenoovs.agent.state_store import StateStore
 from xenoovs.agent.tasks import BackgroundTasks
 from xenoovs.display import span
 from xenoovs.log import LOGGER
@@ -467,7 +467,7 @@ class Scheduled:
         one = replace(small.service(small.claim(), *[1] * backends), health=health)
         addressed = tuple(replace(b, address=ip_address(f"198.51.100.{n}")) for n, b in enumerate(one.backends, 1))
         self.balancer = small.balancer(replace(one, backends=addressed))
-        self.tasks, self.store = BackgroundTasks(), Store(AgentState(self.balancer, self.balancer))
+        self.tasks, self.store = BackgroundTasks(), StateStore(AgentState(self.balancer, self.balancer))
         self.scheduler = ProbeScheduler(self.probe, self.store, self.tasks, max_running)
         self.is_short, self.calls, self.running, self.most = False, 0, 0, 0
 

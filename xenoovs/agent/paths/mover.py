@@ -20,7 +20,7 @@ from xenoovs.agent.paths.frame import parse_answer, parse_quote, parse_returned
 from xenoovs.agent.paths.remote import ProbedPath, ProbedRemote, blocks_of, paths_of
 from xenoovs.agent.paths.search import AFTER_FAILURE_S, Lookout, SourcePorts, is_sought
 from xenoovs.agent.state import AgentState, BlocksPlaced
-from xenoovs.agent.store import Store
+from xenoovs.agent.state_store import StateStore
 from xenoovs.decision.decision import Blocks
 from xenoovs.engine.engine import Engine
 from xenoovs.model.balancer import Balancer, service_ids
@@ -35,7 +35,7 @@ class Mover:
 
     def __init__(
         self,
-        store: Store,
+        store: StateStore,
         engine: Engine,
         source_ports: SourcePorts,
         open_port: OpenPort,

@@ -12,7 +12,7 @@ from xenoovs.agent.state import AgentState, Event, step
 from xenoovs.agent.tasks import call_each
 
 
-class Store:
+class StateStore:
     """The state of an agent, for one thread. Tasks read it, dispatch events, and wait for changes of its parts."""
 
     def __init__(
