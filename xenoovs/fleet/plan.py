@@ -41,7 +41,7 @@ from xenoovs.model.balancer import (
     claim_text,
     service_ids,
 )
-from xenoovs.model.claims import check_between, claimed_by
+from xenoovs.model.claims import check_between
 from xenoovs.model.fleet import (
     FleetServices,
     Placement,
@@ -847,20 +847,15 @@ class ViewReader:
         _, had, last = self._last
         before = dict(zip(had, last.services, strict=True))
         new = {name: text for name, text in texts.items() if had.get(name) != text}
-        read = dict[str, Service]()
-        if new:
-            try:
-                joined = join(local[0], new, file=local[1], sources=sources)
-            except ConfigError:
-                return None  # Parsing all of them gives all findings.
-            read = dict(zip(new, joined.services, strict=True))
-        services = {name: read.get(name) or before[name] for name in texts}
         if not new and texts.keys() == before.keys():
             return last
-        is_compared = all(
-            name in before and claimed_by(before[name]) == claimed_by(service) for name, service in read.items()
-        )
-        if not is_compared and any(check_between(enumerate(services.values()))):
+        try:
+            joined = join(local[0], new, file=local[1], sources=sources)
+        except ConfigError:
+            return None  # Parsing all of them gives all findings.
+        read = dict(zip(new, joined.services, strict=True))
+        services = {name: read.get(name) or before[name] for name in texts}
+        if any(check_between(enumerate(services.values()))):
             return None
         return replace(last, services=tuple(services.values()))
 

@@ -94,11 +94,6 @@ def _spaces(claim: Claim) -> Iterator[tuple[Family | Vip, Protocol | None, PortR
                 yield place, protocol, ports
 
 
-def claimed_by(service: Service) -> tuple[object, ...]:
-    """Return everything of a service that no other may share."""
-    return service.name, service.claim, service.vip_mac, tuple(_answers(service))
-
-
 def _answers(service: Service) -> Iterator[tuple[int, IPAddress, Claim]]:
     """Yield, with NAT, the packets that each server sends to clients, with its index and its address, which stands in
     place of a VIP. Without others of its own they have the ports and the VLAN of the service."""
