@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from xenoovs.agent.health import HealthChange
 from xenoovs.agent.probe.check import Check, ProbeResult
 from xenoovs.agent.scheduler import ProbeQueue
-from xenoovs.agent.state import AgentState, ConfigFollowed, PortsChanged, ProbeAt, Probed, Tick, desired_state
+from xenoovs.agent.state import AgentState, ConfigFollowed, ProbeAt, Probed, Tick, desired_state
 from xenoovs.agent.state_store import StateStore
 from xenoovs.decision.decision import DesiredState
 from xenoovs.decision.ejection import KnownShares
@@ -44,7 +44,7 @@ class DrivenAgent:
 
     def desired(self, ports_down: Iterable[str] = ()) -> DesiredState:
         """What a round that begins now makes of the bridge. Raises CompileError."""
-        self.store.dispatch(PortsChanged(frozenset(ports_down)), Tick())
+        self.store.dispatch(Tick(frozenset(ports_down)))
         return desired_state(self.state, self.store.now_s())
 
     def down(self, service: str) -> frozenset[str]:

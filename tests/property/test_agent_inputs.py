@@ -120,7 +120,7 @@ def test_exactly_the_changed_keys_end_whatever_the_order_and_the_names(
     assert {(o.service, o.backend, o.weight) for o in merged.remaining} == {
         ("other", f"new{i}", Fraction(new[i] if is_away else chosen[i])) for i in stays
     }
-    assert {ended.override.backend for ended in merged.ended} == {f"b{i}" for i in {*chosen} - stays}
+    assert {ended.backend for ended, _ in merged.ended} == {f"b{i}" for i in {*chosen} - stays}
 
 
 @given(Weights, Weights, Chosen)
@@ -130,7 +130,7 @@ def test_without_the_old_config_weights_that_differ_from_those_of_then_end(
     before = overrides(old, chosen)
     merged = merge(before, of(new), old=None)
     assert merged.remaining == tuple(o for o in before if old[int(o.backend[1:])] == new[int(o.backend[1:])])
-    assert {ended.override for ended in merged.ended} == set(before) - set(merged.remaining)
+    assert {ended for ended, _ in merged.ended} == set(before) - set(merged.remaining)
 
 
 KINDS = (BackendRequest, WeightRequest, EmptyRequest)

@@ -18,7 +18,6 @@ from xenoovs.agent.state import (
     AgentState,
     ConfigFollowed,
     Event,
-    PortsChanged,
     Probed,
     Runtime,
     Tick,
@@ -67,14 +66,12 @@ def balancers(draw: st.DrawFn) -> Balancer:
 def next_events(draw: st.DrawFn, state: AgentState, now_s: float) -> Event:
     """Anything that may happen to this state; mostly results."""
     checks = tuple(state.tracker.checks.backends)
-    kind = draw(st.sampled_from([*(["probed"] * 6 if checks else []), "tick", "tick", "ports", "runtime", "config"]))
+    kind = draw(st.sampled_from([*(["probed"] * 6 if checks else []), "tick", "tick", "tick", "runtime", "config"]))
     if kind == "probed":
         result = ProbeResult(ok=draw(st.integers(0, 2)) == 0, latency_s=draw(st.floats(0, 1)), reason="")
         return Probed(draw(st.sampled_from(checks)), result, sent_s=now_s - draw(st.sampled_from([0.0, 0.5])))
     if kind == "tick":
-        return Tick()
-    if kind == "ports":
-        return PortsChanged(draw(PORTS))
+        return Tick(draw(PORTS))
     balancer = draw(balancers()) if kind == "config" else state.balancer
     names = [(service.name, backend.name) for service in balancer.services for backend in service.backends]
     weights = draw(st.dictionaries(st.sampled_from(names), st.integers(0, 2), max_size=2))

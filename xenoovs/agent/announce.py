@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from xenoovs.agent.state import AgentState, Announcements, RoundFacts
 from xenoovs.agent.state_store import StateStore
@@ -25,7 +24,7 @@ from xenoovs.model.balancer import AgentExit, Announce, Balancer
 from xenoovs.show.snapshot import AnnouncementView
 
 if TYPE_CHECKING:
-    from xenoovs.switch.vip_routes import BgpRoute
+    from xenoovs.switch.vip_routes import BgpRoute, VipRoutes
 
 GRACE_S = 3.0
 """How long rounds may fail until this host is not ready. A restart of Open vSwitch takes a second."""
@@ -35,19 +34,12 @@ _BGP_SOON_S, _BGP_S = 1.0, 10.0
 """Delay of a request to the BGP speaker after a change, and the time between two requests."""
 
 
-class VipAction(Enum):
-    """The action on the route of a VIP. LEAVE: the route stays as it is, because the right one is unknown."""
-
-    ANNOUNCE = "announce"
-    WITHDRAW = "withdraw"
-    LEAVE = "leave"
-
-
 @dataclass(frozen=True, slots=True)
 class VipDecision:
-    """The action on the route of a VIP, and the reason if the VIP gets none."""
+    """Whether a VIP gets a route, and the reason if it gets none. None: it stays as it is, because what is right is not
+    known."""
 
-    action: VipAction
+    has_route: bool | None
     reason: str = ""
 
 
@@ -71,30 +63,24 @@ def bridge_problem(state: AgentState, now_s: float) -> str:
 def decide_vips(balancer: Balancer, state: AgentState, now_s: float) -> dict[Vip, VipDecision]:
     """Return the decision for each VIP. If services share a VIP, one that serves is enough. `balancer`: the config
     whose flows the bridge has."""
-    last, everywhere = state.round, _for_all(state, now_s)
-    if everywhere is None and not (last.is_known and last.failing_since_s is None):
-        everywhere = VipDecision(VipAction.LEAVE, last.error if last.is_known else "starting")
-    if everywhere is not None:
-        return dict.fromkeys(balancer.announced_vips, everywhere)
-    serving, is_held = serving_services(last), bool(last.held)
-    return {vip: _for_services(names, serving, is_held=is_held) for vip, names in balancer.announced_vips.items()}
-
-
-def _for_all(state: AgentState, now_s: float) -> VipDecision | None:
-    """Return the decision for all VIPs; None if it depends on their services."""
+    last, everywhere = state.round, None
     if state.runtime.is_paused and state.runtime.is_withdrawn:
-        return VipDecision(VipAction.WITHDRAW, "`xenoovs pause --withdraw`; `xenoovs resume` brings it back")
-    problem = "" if state.fleet is None else state.fleet.withheld
-    problem = problem or bridge_problem(state, now_s)
-    return VipDecision(VipAction.WITHDRAW, problem) if problem else None
-
-
-def _for_services(names: tuple[str, ...], serving: frozenset[str], *, is_held: bool) -> VipDecision:
-    if serving.isdisjoint(names):
-        return VipDecision(VipAction.WITHDRAW, f"no backend of {', '.join(names)} serves")
-    if is_held:
-        return VipDecision(VipAction.LEAVE, "paused, and the flows are not as configured")
-    return VipDecision(VipAction.ANNOUNCE)
+        everywhere = VipDecision(has_route=False, reason="`xenoovs pause --withdraw`; `xenoovs resume` brings it back")
+    elif problem := ("" if state.fleet is None else state.fleet.withheld) or bridge_problem(state, now_s):
+        everywhere = VipDecision(has_route=False, reason=problem)
+    elif not last.is_known or last.failing_since_s is not None:
+        everywhere = VipDecision(has_route=None, reason=last.error if last.is_known else "starting")
+    serving, found = serving_services(last), dict[Vip, VipDecision]()
+    for vip, names in balancer.announced_vips.items():
+        if everywhere is not None:
+            found[vip] = everywhere
+        elif serving.isdisjoint(names):
+            found[vip] = VipDecision(has_route=False, reason=f"no backend of {', '.join(names)} serves")
+        elif last.held:
+            found[vip] = VipDecision(has_route=None, reason="paused, and the flows are not as configured")
+        else:
+            found[vip] = VipDecision(has_route=True)
+    return found
 
 
 def serving_services(last: RoundFacts) -> frozenset[str]:
@@ -111,16 +97,6 @@ def serving_services(last: RoundFacts) -> frozenset[str]:
     return frozenset(found)
 
 
-class Routes(Protocol):
-    """The routes of VIPs on this host. Every method blocks and may raise SwitchError."""
-
-    def open(self, *, ends_with_process: bool) -> None: ...
-    def read(self) -> frozenset[Vip]: ...
-    def change(self, *, add: Iterable[Vip], remove: Iterable[Vip]) -> frozenset[Vip]: ...
-    def close(self) -> None: ...
-    def release(self) -> None: ...
-
-
 BgpReader = Callable[[Iterable[Vip]], Mapping[Vip, "BgpRoute"]]
 """Returns the routes of VIPs at the BGP speaker. Blocks; raises SwitchError."""
 
@@ -128,7 +104,7 @@ BgpReader = Callable[[Iterable[Vip]], Mapping[Vip, "BgpRoute"]]
 class Announcer:
     """Sets the routes of one agent's VIPs, and reads from the BGP speaker whether it advertises them."""
 
-    def __init__(self, store: StateStore, routes: Routes, read_bgp: BgpReader) -> None:
+    def __init__(self, store: StateStore, routes: VipRoutes, read_bgp: BgpReader) -> None:
         self._store, self._routes, self._read_bgp = store, routes, read_bgp
         self._views: dict[Vip, AnnouncementView] = {}
         self._bgp: Mapping[Vip, BgpRoute] = {}
@@ -180,9 +156,7 @@ class Announcer:
         self._routes.open(ends_with_process=announce.on_agent_exit is AgentExit.WITHDRAW)
         found = self._routes.read()
         desired = {
-            vip
-            for vip, each in decisions.items()
-            if each.action is VipAction.ANNOUNCE or (each.action is VipAction.LEAVE and vip in found)
+            vip for vip, each in decisions.items() if each.has_route or (each.has_route is None and vip in found)
         }
         if desired == found:
             return found

@@ -41,7 +41,6 @@ from xenoovs.agent.state import (
     AgentState,
     BlocksPlaced,
     OverrideExpired,
-    PortsChanged,
     RoundFacts,
     Runtime,
     SaveRuntime,
@@ -497,7 +496,7 @@ class Agent:
             # A config that cannot be tried now is an outcome too, so that no request waits for the end of an outage.
             self._waiters.begin()
         is_urgent, self._is_urgent = self._is_urgent, False
-        self.store.dispatch(PortsChanged(self.engine.ports_down()), Tick())
+        self.store.dispatch(Tick(self.engine.ports_down()))
         before, self._dead_ports = self._dead_ports, self.state.dead_ports
         is_urgent = is_urgent or before != self._dead_ports
         now_s = self.store.now_s()

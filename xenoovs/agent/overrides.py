@@ -47,32 +47,25 @@ class OverrideRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class EndedOverride:
-    """An override that the config has ended, and why."""
-
-    override: Override
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Merged:
-    """Overrides after a change of the config. `remaining`: those that still apply, with names of the new config."""
+    """Overrides after a change of the config. `remaining`: those that still apply, with names of the new config.
+    `ended`: the others, and why."""
 
     remaining: tuple[Override, ...]
-    ended: tuple[EndedOverride, ...]
+    ended: tuple[tuple[Override, str], ...]
 
 
 def merge(overrides: Iterable[Override], new: Balancer, *, old: Balancer | None = None) -> Merged:
     """Merge overrides with a new config. `old`: the config before, if known, to find services that were renamed."""
-    remaining, ended = list[Override](), list[EndedOverride]()
+    remaining, ended = list[Override](), list[tuple[Override, str]]()
     for override in overrides:
         renamed = _renamed(override, new, old)
         if renamed is None:
-            ended.append(EndedOverride(override, "the config does not have it any more"))
+            ended.append((override, "the config does not have it any more"))
         elif renamed.configured != override.configured and override.is_maintenance:
             remaining.append(replace(renamed, weight=renamed.configured))
         elif renamed.configured != override.configured:
-            ended.append(EndedOverride(override, "the config gives it another weight now"))
+            ended.append((override, "the config gives it another weight now"))
         else:
             remaining.append(renamed)
     return Merged(tuple(remaining), tuple(ended))

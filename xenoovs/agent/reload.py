@@ -12,7 +12,6 @@ from contextlib import suppress
 
 from xenoovs.agent.config_file import ConfigFile, ConfigVersion
 from xenoovs.agent.overrides import (
-    EndedOverride,
     Merged,
     OverrideRequest,
     merge,
@@ -28,7 +27,6 @@ from xenoovs.agent.state import (
     AgentState,
     ConfigFollowed,
     PathPin,
-    PortsChanged,
     Runtime,
     Tick,
     after,
@@ -175,7 +173,7 @@ class Reloader:
             require_possible(state.tracker, pending.good.balancer, merged.remaining)
         except XenoovsError:
             since = (override for override in state.runtime.overrides if override not in before)
-            return Merged(before, tuple(EndedOverride(one, "it was rolled back with the config") for one in since))
+            return Merged(before, tuple((one, "it was rolled back with the config") for one in since))
         return merged
 
     def _merged_rollback(self, pending: _PendingConfirmation) -> Merged:
@@ -363,11 +361,8 @@ class Reloader:
         # In a fleet the store knows which backend has which clients. Reading thousands of flows takes half a second.
         known = {} if candidate.stored else await asyncio.to_thread(self._engine.known, used)
         bridge, now_s = candidate.balancer.uplinks.bridge, self._store.now_s()
-        followed, ports = (
-            ConfigFollowed(candidate.balancer, merged.remaining, known, candidate.stored),
-            self._engine.ports_down(),
-        )
-        trial = after(self._store.state, followed, PortsChanged(ports), Tick(), now_s=now_s)
+        followed = ConfigFollowed(candidate.balancer, merged.remaining, known, candidate.stored)
+        trial = after(self._store.state, followed, Tick(self._engine.ports_down()), now_s=now_s)
         desired = desired_state(trial, now_s)
         if self._confirm_s is not None and (self._attempt is None or self._attempt[0] != candidate):
             self._attempt = candidate, await asyncio.to_thread(take_checkpoint, self._engine.switch, bridge)
@@ -416,11 +411,8 @@ class Reloader:
         info("config read", file=self.config.path, config=self.config.digest)
 
     def _set_overrides(self, merged: Merged) -> None:
-        for ended in merged.ended:
-            one = ended.override
-            warn(
-                "an override has ended", service=one.service, backend=one.backend, state=one.state, reason=ended.reason
-            )
+        for one, reason in merged.ended:
+            warn("an override has ended", service=one.service, backend=one.backend, state=one.state, reason=reason)
         self._store.dispatch(replace(self._store.state.runtime, overrides=merged.remaining))
 
     def _warn_refused(self, event: str, problem: XenoovsError) -> None:

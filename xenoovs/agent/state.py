@@ -292,13 +292,6 @@ class ConfigFollowed:
 
 
 @dataclass(frozen=True, slots=True)
-class PortsChanged:
-    """These ports of the bridge have no link now."""
-
-    down: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
 class Probed:
     """The result of a probe that was sent at `sent_s`. It is ignored if the config no longer has the check."""
 
@@ -324,14 +317,16 @@ class BlocksPlaced:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A round begins. Backends that went down since the last one are ejected together."""
+    """A round begins. Backends that went down since the last one are ejected together. `ports_down`: the ports of the
+    bridge that have no link now."""
+
+    ports_down: frozenset[str] = frozenset()
 
 
 Event = (
     ConfigFollowed
     | FleetWatches
     | Runtime
-    | PortsChanged
     | Probed
     | AdvertisedRefused
     | BlocksPlaced
@@ -383,16 +378,14 @@ def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, tup
         case BridgePorts() | OffloadSample() | Membership() | Announcements() | RoundFacts():
             seen = replace(state, **{_PART[type(event)]: event})  # type: ignore[arg-type]  # by type
             return (_dated(state, seen, now_s) if isinstance(event, BridgePorts) else seen), ()
-        case Tick():
-            expired, effects = _expired(state, now_s)
+        case Tick(ports_down):
+            expired, effects = _expired(_dated(state, replace(state, ports_down=ports_down), now_s), now_s)
             return _ticked(expired, now_s), effects
         case AdvertisedRefused(reasons):
             return _weighted(replace(state, refused=reasons)), ()
         case BlocksPlaced(service, blocks):
             others = {name: placed for name, placed in state.placed.items() if name != service}
             return replace(state, placed=others if blocks is None else others | {service: blocks}), ()
-        case PortsChanged(down):
-            return _dated(state, replace(state, ports_down=down), now_s), ()
         case FleetWatches():
             if state.watches is not None and state.watches.witnessed == event.witnessed:
                 return replace(state, watches=event), ()

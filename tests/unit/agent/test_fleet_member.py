@@ -29,7 +29,6 @@ from xenoovs.agent.state import (
     AgentState,
     ConfigFollowed,
     OffloadSample,
-    PortsChanged,
     ProbeAt,
     Probed,
     RoundFacts,
@@ -314,9 +313,9 @@ def test_it_votes_on_its_own_targets_and_moves_no_client() -> None:
 
 
 def test_a_dead_port_is_a_vote_as_a_failed_probe_is() -> None:
-    state = after(following(view(witness_of=2)), PortsChanged(frozenset({"p2"})), now_s=1)
+    state = after(following(view(witness_of=2)), Tick(frozenset({"p2"})), now_s=1)
     assert (FleetVoter().down(state), FleetVoter().is_cut_off(state)) == (frozenset(TARGETS[1:]), False)
-    assert FleetVoter().is_cut_off(after(state, PortsChanged(frozenset({"p1", "p2"})), now_s=2))
+    assert FleetVoter().is_cut_off(after(state, Tick(frozenset({"p1", "p2"})), now_s=2))
     # Probes of one of two targets fail, and of both.
     state = failing(following(view()), "b0", times=3)
     assert not FleetVoter().is_cut_off(state)

@@ -32,7 +32,6 @@ from xenoovs.agent.state import (
     AgentState,
     BridgePorts,
     ConfigFollowed,
-    PortsChanged,
     ProbeAt,
     Probed,
     Tick,
@@ -338,7 +337,7 @@ def test_a_controller_knows_by_the_bit_that_groups_go_by(state: int, out: str) -
 
 def test_a_port_without_link_and_one_without_bfd_have_their_own_reasons() -> None:
     seen = BridgePorts(ports(first=GONE, second=UP))
-    state = after(AgentState(WATCHED, WATCHED), seen, PortsChanged(frozenset({SECOND})), now_s=0.0)
+    state = after(AgentState(WATCHED, WATCHED), seen, Tick(frozenset({SECOND})), now_s=0.0)
     assert [state.why_dead(port) for port in sorted(state.dead_ports)] == [
         f"BFD of port {FIRST} is down",
         f"port {SECOND} has no link",

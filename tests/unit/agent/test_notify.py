@@ -38,7 +38,7 @@ from xenoovs.model.address import Vip
 from xenoovs.model.balancer import Announce, Backend, Balancer, BgpSpeaker, Health, Notify, ProbeKind, Protocol
 from xenoovs.model.load import parse_config
 from xenoovs.show.snapshot import FleetMembership, Override
-from xenoovs.switch.vip_routes import BgpRoute
+from xenoovs.switch.vip_routes import BgpRoute, VipRoutes
 
 NOTIFY = Notify(("/bin/page", "-v"), timeout_ms=2000)
 
@@ -281,9 +281,9 @@ def after(**facts: Any) -> AgentState:
 
 def test_a_vip_is_announced_while_one_of_its_services_serves() -> None:
     web_alone = after(desired=DesiredState(BOTH, {"dns": OUT}))
-    for state, expected in ((GOOD, ["ANNOUNCE", "ANNOUNCE"]), (web_alone, ["ANNOUNCE", "WITHDRAW"])):
+    for state, expected in ((GOOD, [True, True]), (web_alone, [True, False])):
         found = decide_vips(BOTH, state, NOW_S)
-        assert [found[vip].action.name for vip in (ONE, OTHER)] == expected
+        assert [found[vip].has_route for vip in (ONE, OTHER)] == expected
         assert len(found) == 2
     assert decide_vips(replace(BOTH, announce=None), GOOD, NOW_S) == {}
 
@@ -294,31 +294,32 @@ OUT_OF_SERVICE = Membership(FleetMembership("dpu1", 1, 1, None, ""), "taken out 
 
 
 @pytest.mark.parametrize(
-    ("state", "action", "reason"),
+    ("state", "has_route", "reason"),
     [
-        (replace(GOOD, round=RoundFacts()), "LEAVE", "starting"),
-        (after(failing_since_s=3.0, error="no answer"), "LEAVE", "no answer"),
-        (after(failing_since_s=0.0, error="no answer"), "WITHDRAW", "reconcile fails: no answer"),
-        (replace(GOOD, ports_down=frozenset(BOTH.uplinks.ingress)), "WITHDRAW", "no ingress port has a link"),
-        (after(held=1), "LEAVE", "paused, and the flows are not as configured"),
-        (after(held=1, desired=ALL_OUT), "WITHDRAW", "no backend of web, dns serves"),
-        (replace(GOOD, fleet=OUT_OF_SERVICE), "WITHDRAW", "taken out of service"),
+        (replace(GOOD, round=RoundFacts()), None, "starting"),
+        (after(failing_since_s=3.0, error="no answer"), None, "no answer"),
+        (after(failing_since_s=0.0, error="no answer"), False, "reconcile fails: no answer"),
+        (replace(GOOD, ports_down=frozenset(BOTH.uplinks.ingress)), False, "no ingress port has a link"),
+        (after(held=1), None, "paused, and the flows are not as configured"),
+        (after(held=1, desired=ALL_OUT), False, "no backend of web, dns serves"),
+        (replace(GOOD, fleet=OUT_OF_SERVICE), False, "taken out of service"),
         (
             replace(GOOD, round=RoundFacts(), runtime=WITHDRAWN),
-            "WITHDRAW",
+            False,
             "`xenoovs pause --withdraw`; `xenoovs resume` brings it back",
         ),
     ],
 )
-def test_nothing_changes_while_the_state_is_unknown(state: AgentState, action: str, reason: str) -> None:
+def test_nothing_changes_while_the_state_is_unknown(state: AgentState, has_route: bool | None, reason: str) -> None:
     found = decide_vips(BOTH, state, NOW_S)[ONE]
-    assert (found.action.name, found.reason) == (action, reason)
+    assert (found.has_route, found.reason) == (has_route, reason)
 
 
-class FakeRoutes:
+class FakeRoutes(VipRoutes):
     """Routes in memory. `problem`: why they cannot be used."""
 
     def __init__(self) -> None:
+        super().__init__("xo-ovsbr1")
         self.vips: set[Vip] = set()
         self.problem: str | None = None
         self.calls: list[str] = []

@@ -136,7 +136,7 @@ def judge(verdict: RemoteVerdict, record: Record, *, margin_us: float | None, no
     if record.is_silent:
         paths = tuple(_with_state(replace(path, over=0), PathState.UNKNOWN, now_s) for path in verdict.paths)
         return replace(verdict, paths=paths)
-    limits = _Limits.of(record, margin_us)
+    least, margin = _limits(record, margin_us)
     found_paths = list[PathVerdict]()
     for index, (path, found) in enumerate(zip(verdict.paths, record.paths, strict=True)):
         is_lossy = record.is_lossy(index, was_out=path.is_lossy)
@@ -145,46 +145,34 @@ def judge(verdict: RemoteVerdict, record: Record, *, margin_us: float | None, no
         elif is_lossy:
             found_paths.append(_with_state(replace(path, is_lossy=True), PathState.BAD, now_s))
         else:
-            found_paths.append(_judged(replace(path, is_lossy=False), found.score, limits, now_s))
+            found_paths.append(_judged(replace(path, is_lossy=False), found.score, least, margin, now_s))
     return replace(verdict, paths=tuple(found_paths))
 
 
 def limit_us(record: Record, *, margin_us: float | None) -> float:
     """Return the score above which a path is congested, in microseconds. `margin_us`: as in `judge`."""
-    return _Limits.of(record, margin_us).most
+    least, margin = _limits(record, margin_us)
+    return least + max(margin, least)
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """The least score of the remote and the margin, in microseconds. If all paths are slow, the limit is higher."""
-
-    least: float
-    margin: float
-
-    @classmethod
-    def of(cls, record: Record, margin_us: float | None) -> _Limits:
-        scores = (path.score for path in record.paths if path.lost_in_row < FAILED_AFTER)
-        least = min((score for score in scores if score is not None), default=0.0)
-        return cls(least, record.auto_margin_us if margin_us is None else margin_us)
-
-    @property
-    def step(self) -> float:
-        return max(self.margin, self.least)
-
-    @property
-    def most(self) -> float:
-        return self.least + self.step
+def _limits(record: Record, margin_us: float | None) -> tuple[float, float]:
+    """Return the least score of the remote and the margin, in microseconds."""
+    scores = (path.score for path in record.paths if path.lost_in_row < FAILED_AFTER)
+    least = min((score for score in scores if score is not None), default=0.0)
+    return least, record.auto_margin_us if margin_us is None else margin_us
 
 
-def _judged(path: PathVerdict, score: float | None, limits: _Limits, now_s: float) -> PathVerdict:
+def _judged(path: PathVerdict, score: float | None, least: float, margin: float, now_s: float) -> PathVerdict:
     if score is None:
         return path
-    if score > limits.most:
+    # If all paths are slow, the limit is higher.
+    step = max(margin, least)
+    if score > least + step:
         path = replace(path, over=path.over + 1)
-        is_bad = path.over >= RISE or score > limits.least + _AT_ONCE * limits.step
+        is_bad = path.over >= RISE or score > least + _AT_ONCE * step
         return _with_state(path, PathState.BAD, now_s) if is_bad else path
     path = replace(path, over=0)
-    is_good = score < limits.least + limits.margin / 2 or path.state is PathState.UNKNOWN
+    is_good = score < least + margin / 2 or path.state is PathState.UNKNOWN
     return _with_state(path, PathState.GOOD, now_s) if is_good else path
 
 

@@ -73,14 +73,9 @@ _V6 = _Version(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _EchoRequest:
-    address: str
-    failure: asyncio.Future[str | None]
-
-
 class IcmpChannel(Channel):
-    """A raw socket of one address family, and the requests that wait for a reply, by sequence number."""
+    """A raw socket of one address family. The requests that wait for a reply have their address, and the future of why
+    they failed."""
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(sock)
@@ -88,7 +83,7 @@ class IcmpChannel(Channel):
         self._identifier = int.from_bytes(os.urandom(2), "big")
         self._token = os.urandom(_TOKEN_BYTES)
         self._last_sequence = 0
-        self._requests: dict[int, _EchoRequest] = {}
+        self._requests: dict[int, tuple[str, asyncio.Future[str | None]]] = {}
 
     async def echo(self, address: str) -> str | None:
         """Send an echo request and wait, without a time limit. Return why it failed; None if it was answered. Raises
@@ -96,11 +91,11 @@ class IcmpChannel(Channel):
         if len(self._requests) == _MAX_REQUESTS:
             return "too many probes at once"
         sequence = self._free_sequence()
-        request = _EchoRequest(address, self._loop.create_future())
-        self._requests[sequence] = request
+        failure: asyncio.Future[str | None] = self._loop.create_future()
+        self._requests[sequence] = address, failure
         try:
             self._sock.sendto(self._message(sequence), (address, 0))
-            return await request.failure
+            return await failure
         finally:
             del self._requests[sequence]
 
@@ -124,10 +119,8 @@ class IcmpChannel(Channel):
             return
         kind, code, _, identifier, sequence = _HEADER.unpack_from(message)
         if kind == self._version.reply:
-            request = self._requests.get(sequence)
-            is_own = identifier == self._identifier and message[_HEADER.size :] == self._token
-            if is_own and request is not None and request.address == sender:
-                _settle(request, None)
+            if identifier == self._identifier and message[_HEADER.size :] == self._token:
+                self._settle(sequence, sender, None)
         elif kind in self._version.errors:
             self._error_received(
                 self._version.errors[kind].get(code, "host unreachable"), message[_HEADER.size :], sender
@@ -140,9 +133,14 @@ class IcmpChannel(Channel):
             return
         kind, _, _, identifier, sequence = _HEADER.unpack_from(quoted, start)
         destination = socket.inet_ntop(self._sock.family, quoted[16:20] if v4 else quoted[24:40])
-        request = self._requests.get(sequence)
-        if request and (kind, identifier, destination) == (self._version.request, self._identifier, request.address):
-            _settle(request, f"{reason}, says {sender}")
+        if (kind, identifier) == (self._version.request, self._identifier):
+            self._settle(sequence, destination, f"{reason}, says {sender}")
+
+    def _settle(self, sequence: int, address: str, failure: str | None) -> None:
+        """End a request to this address that waits."""
+        asked, future = self._requests.get(sequence, (None, None))
+        if future is not None and asked == address and not future.done():
+            future.set_result(failure)
 
 
 async def probe_icmp(check: Check, channels: ChannelPool[IcmpChannel]) -> str | None:
@@ -159,11 +157,6 @@ def _open(check: Check) -> IcmpChannel:
     sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BYTES)
     sock.setsockopt(*version.filter_)
     return IcmpChannel(sock)
-
-
-def _settle(request: _EchoRequest, failure: str | None) -> None:
-    if not request.failure.done():
-        request.failure.set_result(failure)
 
 
 # ARP: the machine with a MAC answers for its address (RFC 826), to a unicast request (RFC 1122, 2.3.2.1). The sender's

@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import IO, Any, Generic, TypeVar
 
 from xenoovs.model.address import IPAddress
 
 T = TypeVar("T")
 
 _NAMED_NAMESPACES = "/run/netns"
-_OWN_NAMESPACE = "/proc/thread-self/ns/net"
+_OWN_NAMESPACE = Path("/proc/thread-self/ns/net")
 _CLONE_NEWNET = 0x40000000  # linux/sched.h
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -44,7 +44,7 @@ def in_namespace(netns: str | None, make: Callable[[], T]) -> T:
     if netns is None:
         return make()
     path = _require_namespace(netns)
-    with _opened(_OWN_NAMESPACE) as own, _opened(path) as other:
+    with _OWN_NAMESPACE.open("rb") as own, path.open("rb") as other:
         _set_namespace(other)
         try:
             return make()
@@ -63,18 +63,9 @@ def _require_namespace(netns: str) -> Path:
     return path
 
 
-@contextmanager
-def _opened(path: str | Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _set_namespace(descriptor: int) -> None:
+def _set_namespace(file: IO[bytes]) -> None:
     # Python has os.setns only since 3.12.
-    if _LIBC.setns(descriptor, _CLONE_NEWNET) != 0:
+    if _LIBC.setns(file.fileno(), _CLONE_NEWNET) != 0:
         number = ctypes.get_errno()
         if number == errno.EINVAL:
             raise OSError("this is not a network namespace")
