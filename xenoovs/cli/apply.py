@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -50,13 +49,16 @@ from xenoovs.terminal.output import confirm, echo, echo_over, print_json
 from xenoovs.terminal.reach import find_places, reach
 
 if TYPE_CHECKING:
+    from xenoovs.agent.control.files import AgentPaths
     from xenoovs.engine.saved import HistoryEntry
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
-    """The options of `apply` that also go with --rollback."""
+    """The options of one call that say how the change is planned and made."""
 
+    db: str | None
+    lab: str | None
     yes: bool
     dry_run: bool
     force: bool
@@ -64,10 +66,10 @@ class ApplyOptions:
     confirm_s: float | None
     must_offload: bool
     within_s: float
-
-    @property
-    def has_rollback(self) -> bool:
-        return self.confirm_s is not None or self.must_offload
+    rebalance: bool
+    partial: bool
+    no_drain: bool
+    output: OutputFormat
 
 
 _DRY_RUN = ", or --dry-run to see the plan"
@@ -100,19 +102,7 @@ _DRY_RUN = ", or --dry-run to see the plan"
 @rebalance_option
 @partial_option
 @no_drain_option
-def apply_command(
-    config: Path | None,
-    *,
-    db: str | None,
-    lab: str | None,
-    rollback: int | None,
-    bridge: str | None,
-    rebalance: bool,
-    partial: bool,
-    no_drain: bool,
-    output: OutputFormat,
-    **given: Any,
-) -> None:
+def apply_command(config: Path | None, *, rollback: int | None, bridge: str | None, **given: Any) -> None:
     """Install the flows of the config FILE on its bridge, or make the change of a plan that `plan --out` saved as FILE.
 
     Shows the plan, asks for confirmation (unless --yes), sends only the difference as one atomic OpenFlow bundle,
@@ -139,29 +129,27 @@ def apply_command(
     """
     how = ApplyOptions(**given)
     if config is None:
-        if rebalance:
+        if how.rebalance:
             raise click.UsageError("--rebalance does not go with --rollback.")
-        roll_back(
-            rollback or None, bridge=bridge, db=db, lab=lab, partial=partial, no_drain=no_drain, how=how, output=output
-        )
+        roll_back(rollback or None, bridge, how)
         return
     if rollback is not None or bridge is not None:
         raise click.UsageError("--rollback takes no FILE; --bridge goes with --rollback.")
     if not is_plan(config):
-        options = PlanOptions(rebalance=rebalance, drain=not no_drain, partial=partial)
-        work = Work.planned(resolved(load(config)), options, db=db, lab=lab)
-        work.carry_out(how, output, Words(f"apply {config}", str(config), "xenoovs apply FILE"))
+        options = PlanOptions(rebalance=how.rebalance, drain=not how.no_drain, partial=how.partial)
+        words = Words(f"apply {config}", str(config), "xenoovs apply FILE")
+        Work.planned(resolved(load(config)), options, how, words).carry_out()
         return
-    if rebalance or partial or no_drain:
+    if how.rebalance or how.partial or how.no_drain:
         raise click.UsageError("--rebalance, --partial and --no-drain belong to `xenoovs plan --out`.")
     # Imported here, as it imports pydantic.
     from xenoovs.engine import saved
 
     plan = saved.load(config, saved.SavedPlan)
-    work = Work.planned(resolved(plan.balancer()), plan.options(drain=plan.drain), db=db, lab=lab)
+    words = Words(f"apply {config} ({plan.config.file})", plan.config.file, plan.again(config))
+    work = Work.planned(resolved(plan.balancer()), plan.options(drain=plan.drain), replace(how, yes=True), words)
     plan.check(work.change, file=config)
-    file = plan.config.file
-    work.carry_out(replace(how, yes=True), output, Words(f"apply {config} ({file})", file, plan.again(config)))
+    work.carry_out()
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,56 +175,58 @@ class Work:
     change: Change
     where: Where
     history: History | None
+    how: ApplyOptions
+    words: Words
 
     @classmethod
-    def planned(cls, balancer: Balancer, options: PlanOptions, *, db: str | None, lab: str | None) -> Work:
+    def planned(cls, balancer: Balancer, options: PlanOptions, how: ApplyOptions, words: Words) -> Work:
         """Plan a change of the bridge of a config. Raises what Engine.plan raises."""
-        switch, bridge = reach(db, lab), balancer.uplinks.bridge
+        switch, bridge = reach(how.db, how.lab), balancer.uplinks.bridge
         engine = Engine(switch)
         with hinting_partial():
             change = engine.plan(balancer, options, now_s=time.monotonic())
-        where = Where(None, bridge, db, lab)
+        where = Where(None, bridge, how.db, how.lab)
         history = history_of(where, bridge)
-        return cls(switch, engine, balancer, options, with_names(change, history), where, history)
+        return cls(switch, engine, balancer, options, with_names(change, history), where, history, how, words)
 
-    def carry_out(
-        self,
-        how: ApplyOptions,
-        output: OutputFormat,
-        words: Words,
-        *,
-        introduce: Callable[[], None] = lambda: None,
-        facts: Mapping[str, object] | None = None,
-    ) -> None:
+    @property
+    def is_due(self) -> bool:
+        """Whether the change must be made: it is not a dry run, and something differs."""
+        return not self.how.dry_run and not self.change.difference.is_empty
+
+    @property
+    def places(self) -> AgentPaths:
+        return find_places(self.how.db, self.how.lab)
+
+    def carry_out(self, *, back_to: HistoryEntry | None = None) -> None:
         """Show the change, ask for confirmation, make it, write it into the history, and wait for its drains. If an
-        agent reconciles the bridge, refuse the change before it is shown. `introduce`: prints lines before the plan.
-        `facts`: keys of the JSON document besides the plan."""
-        if self.is_due(how) and how.has_rollback:
-            refuse_beside_agent(find_places(self.where.db, self.where.lab), self.change.bridge)
-        elif self.is_due(how):
-            check_agent(self.where, self.change.bridge, force=how.force, instead=words.instead)
-        if output is OutputFormat.TEXT:
-            introduce()
-            show_plan(self.change, flows=how.flows)
-        if self.is_due(how):
-            confirm(f"Change {self.change.bridge}?", yes=how.yes, instead=_DRY_RUN)
-        result = self.make(how, output, words)
-        if output is OutputFormat.JSON:
-            print_json({**plan_document(self.change), **result, **(facts or {})})
+        agent reconciles the bridge, refuse the change before it is shown. `back_to`: the entry that it restores."""
+        change, how = self.change, self.how
+        if self.is_due and self.may_roll_back:
+            refuse_beside_agent(self.places, change.bridge)
+        elif self.is_due:
+            check_agent(self.where, change.bridge, force=how.force, instead=self.words.instead)
+        if how.output is OutputFormat.TEXT:
+            if back_to is not None:
+                echo(f"rollback to {back_to.number}: {back_to.command}, {back_to.local_time}, {back_to.user}")
+                _show_overrides(self.places, change.bridge)
+            show_plan(change, flows=how.flows)
+        if self.is_due:
+            confirm(f"Change {change.bridge}?", yes=how.yes, instead=_DRY_RUN)
+        result = self._make()
+        if how.output is OutputFormat.JSON:
+            facts = {} if back_to is None else {"rollback_to": back_to.number}
+            print_json({**plan_document(change), **result, **facts})
 
-    def is_due(self, how: ApplyOptions) -> bool:
-        """Return whether the change must be made: it is not a dry run, and something differs."""
-        return not how.dry_run and not self.change.difference.is_empty
-
-    def make(self, how: ApplyOptions, output: OutputFormat, words: Words) -> dict[str, object]:
-        """Make the change if it is due, write it into the history, and wait for its drains. Print what was done if
-        `output` is TEXT. Return the keys of the JSON document besides the plan."""
-        change, is_text, is_applied = self.change, output is OutputFormat.TEXT, self.is_due(how)
+    def _make(self) -> dict[str, object]:
+        """Make the change if it is due, write it into the history, and wait for its drains. Print what was done, as
+        text. Return the keys of the JSON document besides the plan."""
+        change, how, is_text = self.change, self.how, self.how.output is OutputFormat.TEXT
         later = replace(self.options, rebalance=False, decision=None)
         rounds = DrainRounds(self.engine, self.balancer, later, change)
         number = None
-        if is_applied:
-            number = self._make(how, rounds, words)
+        if self.is_due:
+            number = self._send_and_record(rounds)
             if is_text:
                 recorded = "" if number is None else f"; number {number} in `xenoovs history`"
                 mods = counted(change.difference.flow_mods, "flow-mod")
@@ -244,15 +234,15 @@ class Work:
         elif not how.dry_run and self.history is not None and not self.history.numbers:
             # The state before the first change is an entry too, to go back to.
             with suppress(XenoovsError, OSError):
-                if (entry := self._entry(words)) is not None:
-                    self.history.record(entry)
-                    number = entry.number
+                entry = self._entry(self.history)
+                self.history.record(entry)
+                number = entry.number
         waited_s = wait_for_drains(rounds) if change.drains and not how.dry_run else 0.0
         if waited_s and is_text:
             echo(f"drained: all blocks have moved after {span(waited_s)}")
-        return {"applied": is_applied, "drained_s": round(waited_s, 3), "history": number}
+        return {"applied": self.is_due, "drained_s": round(waited_s, 3), "history": number}
 
-    def _make(self, how: ApplyOptions, rounds: DrainRounds, words: Words) -> int | None:
+    def _send_and_record(self, rounds: DrainRounds) -> int | None:
         """Make the change and return its number in the history; None if it could not be written there."""
         from xenoovs.engine.saved import require_unchanged
 
@@ -263,13 +253,19 @@ class Work:
                 # The switch answers while the entry is made.
                 reading = reader.submit(self.switch.dump_flow_text, change.bridge, only=PROGRAM)
                 try:
-                    entry = self._entry(words)
+                    entry = None if history is None else self._entry(history)
                 except XenoovsError as error:
                     reason = str(error)
                 now = replace(change, dump=reading.result())
             # The bridge may have changed while the user was asked, or while another command held it.
-            require_unchanged(now, change.dump, since="the plan above was made", again=words.again)
-            self._send(how, rounds)
+            require_unchanged(now, change.dump, since="the plan above was made", again=self.words.again)
+            if self.may_roll_back:
+                # Imported here: http.server imports ssl, which takes longer than all of `apply --help`.
+                from xenoovs.cli.apply_rollback import apply_with_rollback
+
+                apply_with_rollback(self, rounds)
+            else:
+                self.engine.apply(change)
             try:
                 if history is not None and entry is not None:
                     history.record(entry)
@@ -283,31 +279,15 @@ class Work:
         )
         return None
 
-    def _entry(self, words: Words) -> HistoryEntry | None:
-        """Return the entry of the change for the history; None without a history. Raises FileUnusable."""
-        if self.history is None:
-            return None
-        options, user = self.options, user_name()
-        return self.history.entry(
-            self.change, command=words.command, file=words.file, partial=options.partial, user=user
-        )
+    @property
+    def may_roll_back(self) -> bool:
+        return self.how.confirm_s is not None or self.how.must_offload
 
-    def _send(self, how: ApplyOptions, rounds: DrainRounds) -> None:
-        if not how.has_rollback:
-            self.engine.apply(self.change)
-            return
-        # Imported here: http.server imports ssl, which takes longer than all of `apply --help`.
-        from xenoovs.cli.apply_rollback import apply_with_rollback
-
-        apply_with_rollback(
-            self.engine,
-            self.switch,
-            self.balancer,
-            rounds,
-            self.change,
-            find_places(self.where.db, self.where.lab),
-            confirm_s=how.confirm_s,
-            offloaded_s=how.within_s if how.must_offload else None,
+    def _entry(self, history: History) -> HistoryEntry:
+        """Return the next entry of the history, for the change. Raises FileUnusable."""
+        words = self.words
+        return history.entry(
+            self.change, command=words.command, file=words.file, partial=self.options.partial, user=user_name()
         )
 
 
@@ -335,33 +315,17 @@ def _progress(drain: Draining) -> str:
 # Rollback to an earlier change, with the same clients at the same backends.
 
 
-def roll_back(
-    number: int | None,
-    *,
-    bridge: str | None,
-    db: str | None,
-    lab: str | None,
-    partial: bool,
-    no_drain: bool,
-    how: ApplyOptions,
-    output: OutputFormat,
-) -> None:
+def roll_back(number: int | None, bridge: str | None, how: ApplyOptions) -> None:
     """Go back to what an earlier `apply` installed on a bridge: every client gets the backend that it had then.
     `number`: of the entry; None for the newest that differs from the bridge. `bridge`: None for the only one that has a
     history."""
-    history = find_history(bridge=bridge, db=db, lab=lab)
-    number = _previous(history, reach(db, lab)) if number is None else number
+    history = find_history(bridge=bridge, db=how.db, lab=how.lab)
+    number = _previous(history, reach(how.db, how.lab)) if number is None else number
     entry = history.load(number)
-    options = entry.options(drain=not no_drain, partial=partial)
-    work = Work.planned(resolved(entry.balancer()), options, db=db, lab=lab)
-
-    def introduce() -> None:
-        echo(f"rollback to {number}: {entry.command}, {entry.local_time}, {entry.user}")
-        _show_overrides(work.where, history.bridge)
-
     instead = f"write the config of `xenoovs history {number}` to the file of the agent, or stop the agent first"
     words = Words(f"rollback {number}", entry.config.file, f"xenoovs apply --rollback {number}", instead)
-    work.carry_out(how, output, words, introduce=introduce, facts={"rollback_to": number})
+    options = entry.options(drain=not how.no_drain, partial=how.partial)
+    Work.planned(resolved(entry.balancer()), options, how, words).carry_out(back_to=entry)
 
 
 def _previous(history: History, switch: Switch) -> int:
@@ -396,12 +360,12 @@ def _naming(problem: XenoovsError | OSError, hint: str) -> XenoovsError | OSErro
     return problem
 
 
-def _show_overrides(where: Where, bridge: str) -> None:
+def _show_overrides(places: AgentPaths, bridge: str) -> None:
     """Print which drains, weights and maintenance of operators an agent will set again."""
     from xenoovs.agent.runtime_file import parse_runtime
 
     with suppress(OSError, ValueError):
-        overrides = parse_runtime(find_places(where.db, where.lab).runtime(bridge).read_bytes()).overrides
+        overrides = parse_runtime(places.runtime(bridge).read_bytes()).overrides
         names = ", ".join(f"{each.service}/{each.backend} {each.state}" for each in overrides)
         if names:
             echo(f"note: an agent that starts sets again what operators have set: {names}", err=True)

@@ -15,12 +15,12 @@ from http.server import BaseHTTPRequestHandler
 from socket import socket
 from types import FrameType
 
-from xenoovs.agent.control.files import AgentPaths, bound_socket
+from xenoovs.agent.control.files import bound_socket
 from xenoovs.agent.rollback import roll_back, take_checkpoint
+from xenoovs.cli.apply import Work
 from xenoovs.cli.offload import BlockChecker, block_checker
 from xenoovs.display import span
-from xenoovs.engine.change import Change
-from xenoovs.engine.engine import DrainRounds, Engine
+from xenoovs.engine.engine import DrainRounds
 from xenoovs.errors import NotConfirmed, NotOffloaded, RolledBack, SwitchError, counted
 from xenoovs.evidence.collector import Collector
 from xenoovs.judge.findings import Conclusion, OffloadFindings, carry_over
@@ -37,37 +37,27 @@ _SLACK_S = 65.0
 """More than a dump of the datapath may take. The guard waits that much longer, so that this process decides."""
 
 
-def apply_with_rollback(
-    engine: Engine,
-    switch: ManagementSwitch,
-    balancer: Balancer,
-    rounds: DrainRounds,
-    change: Change,
-    places: AgentPaths,
-    *,
-    confirm_s: float | None,
-    offloaded_s: float | None,
-) -> None:
-    """Apply a change, and roll it back unless it is confirmed in time, and offloaded in time.
+def apply_with_rollback(work: Work, rounds: DrainRounds) -> None:
+    """Apply a change, and roll it back unless it is confirmed in time, and offloaded in time, as its options say.
 
     A guard process rolls it back also when this process is killed.
 
-    `rounds`: the drains of the change, which continue meanwhile. `places`: where the socket for `xenoovs confirm` is.
-    `confirm_s`: time for the confirmation; None if none is needed. `offloaded_s`: time until all blocks with traffic
-    have to be in hardware; None if they need not. Raises NotConfirmed, NotOffloaded, RolledBack, SwitchError."""
+    `rounds`: the drains of the change, which continue meanwhile. Raises NotConfirmed, NotOffloaded, RolledBack,
+    SwitchError."""
+    switch, change, how, places = work.switch, work.change, work.how, work.places
     # Checked again, as an agent may have started while the user was asked.
     refuse_beside_agent(places, change.bridge)
     before = take_checkpoint(switch, change.bridge)
     with bound_socket(places.waiting(change.bridge)) as sock:
         guard = RollbackWatchdog(lambda: roll_back(switch, before, services=change.touched))
         with rolled_back_on_error(guard):
-            engine.apply(change)
-            if offloaded_s is not None:
-                echo(require_offload(balancer, switch, guard, within_s=offloaded_s), err=True)
-            if confirm_s is not None:
-                wait_for_confirmation(guard, sock, rounds, within_s=confirm_s)
+            work.engine.apply(change)
+            if how.must_offload:
+                echo(require_offload(work.balancer, switch, guard, within_s=how.within_s), err=True)
+            if how.confirm_s is not None:
+                wait_for_confirmation(guard, sock, rounds, within_s=how.confirm_s)
             elif not guard.keep():
-                raise NotConfirmed(after_s=offloaded_s or 0.0)
+                raise NotConfirmed(after_s=how.within_s)
 
 
 class Interrupted(KeyboardInterrupt):
