@@ -512,12 +512,12 @@ class StoreServer:
     @property
     def lag(self) -> int | None:
         """Return how many log entries it lacks; None unless the local server leads."""
-        return None if self.cluster is None or self.member is None else self.cluster.lag(self.member)
+        return None if self.member is None else self.member.lag
 
     @property
     def is_silent(self) -> bool | None:
         """Return whether the leader gets no messages from it; None unless the local server leads."""
-        return None if self.lag is None or self.cluster is None else self.member in self.cluster.silent()
+        return None if self.member is None else self.member.is_silent
 
     @property
     def is_behind(self) -> bool:
@@ -538,11 +538,9 @@ def _servers(snapshot: FleetSnapshot) -> Iterator[StoreServer]:
 
 
 def _members(server: StoreServer) -> list[dict[str, object]]:
-    cluster = server.cluster
     return [
-        {"id": m.id, "address": m.address, "is_self": m.is_self, "silent_s": m.silent_s, "lag": cluster.lag(m)}
-        for m in (() if cluster is None else cluster.members)
-        if cluster is not None
+        {"id": m.id, "address": m.address, "is_self": m.is_self, "silent_s": m.silent_s, "lag": m.lag}
+        for m in (() if server.cluster is None else server.cluster.members)
     ]
 
 

@@ -539,14 +539,16 @@ class ServerRole(Enum):
 @dataclass(frozen=True, slots=True)
 class ClusterMember:
     """A server in the list of `cluster/status`. `id`: its first four digits. `silent_s`: since its last message; None
-    if there was none. `match_index`: the newest log entry that it has; None if the server that answered does not
-    lead."""
+    if there was none. Of a leader alone: `match_index`, the newest log entry that it has; `lag`, how many it lacks;
+    `is_silent`, whether it has not answered for three election timers."""
 
     id: str
     address: str
     is_self: bool
-    silent_s: float | None = None
-    match_index: int | None = None
+    silent_s: float | None
+    match_index: int | None
+    lag: int | None
+    is_silent: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -559,21 +561,6 @@ class ClusterStatus:
     election_timer_s: float
     index: int
     members: tuple[ClusterMember, ...]
-
-    def lag(self, member: ClusterMember) -> int | None:
-        """Return how many entries a member lacks; None if not known, as the leader alone has it."""
-        return None if member.match_index is None else max(0, self.index - member.match_index)
-
-    def silent(self) -> tuple[ClusterMember, ...]:
-        """Return the servers that have not answered the leader for three election timers; empty for a follower."""
-        patience_s = _SILENT_TIMERS * self.election_timer_s
-        return tuple(
-            member
-            for member in self.members
-            if self.role is ServerRole.LEADER
-            and not member.is_self
-            and (member.silent_s is None or member.silent_s > patience_s)
-        )
 
 
 _FIELDS = regex(
@@ -595,26 +582,19 @@ def parse_cluster_status(text: str) -> ClusterStatus:
             f"ovsdb-server answers to cluster/status in a form that is not known, which begins {text[:80]!r}; "
             "tell us the version of Open vSwitch"
         )
-    return ClusterStatus(
-        role=ServerRole(found["role"]),
-        term=int(found["term"]),
-        election_timer_s=int(found["timer"]) / 1000,
-        # The log is a half-open range of indexes.
-        index=int(found["end"]) - 1,
-        members=tuple(_member(each) for each in members if each is not None),
-    )
-
-
-def _member(found: re.Match[str]) -> ClusterMember:
-    rest = found["rest"]
-    silent, match = re.search(r" last msg (\d+) ms ago", rest), re.search(r" match_index=(\d+)", rest)
-    return ClusterMember(
-        found["id"],
-        found["address"],
-        is_self=" (self)" in rest,
-        silent_s=None if silent is None else int(silent[1]) / 1000,
-        match_index=None if match is None else int(match[1]),
-    )
+    # The log is a half-open range of indexes.
+    timer_s, index = int(found["timer"]) / 1000, int(found["end"]) - 1
+    listed = list[ClusterMember]()
+    for each in filter(None, members):
+        rest, is_self = each["rest"], " (self)" in each["rest"]
+        said, match = re.search(r" last msg (\d+) ms ago", rest), re.search(r" match_index=(\d+)", rest)
+        silent_s = None if said is None else int(said[1]) / 1000
+        of_leader: tuple[int | None, int | None, bool | None] = None, None, None
+        if match is not None:
+            is_silent = not is_self and (silent_s is None or silent_s > _SILENT_TIMERS * timer_s)
+            of_leader = int(match[1]), max(0, index - int(match[1])), is_silent
+        listed.append(ClusterMember(each["id"], each["address"], is_self, silent_s, *of_leader))
+    return ClusterStatus(ServerRole(found["role"]), int(found["term"]), timer_s, index, tuple(listed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -662,9 +642,10 @@ class ServerFacts:
             )
         if problem := certificate_problem(self.certificate_left_s, whose=f"the server of {name}"):
             yield problem
-        for member in () if self.cluster is None else self.cluster.silent():
-            since = "" if member.silent_s is None else f" for {duration(member.silent_s)}"
-            yield f"server {member.address} of {name} has not answered{since}; look whether it runs"
+        for member in () if self.cluster is None else self.cluster.members:
+            if member.is_silent:
+                since = "" if member.silent_s is None else f" for {duration(member.silent_s)}"
+                yield f"server {member.address} of {name} has not answered{since}; look whether it runs"
 
 
 def host_facts(directory: Path | None, *, reads_files: bool = False) -> tuple[ServerFacts, ...]:
