@@ -74,7 +74,7 @@ def tables(width: int | None) -> str:
 
 
 def frame(snapshot: FleetSnapshot) -> str:
-    return click.unstyle("\n".join(fleet_frame(snapshot, FleetScreen(), Size(100, 14)))) + "\n"
+    return click.unstyle("\n".join(fleet_frame(FleetScreen(snapshot), Size(100, 14)))) + "\n"
 
 
 def documents() -> str:
@@ -166,10 +166,10 @@ FRAMES = {
 
 
 def pressed(snapshot: FleetSnapshot, keys: str) -> list[str]:
-    screen = FleetScreen()
+    screen = FleetScreen(snapshot)
     for key in keys.split():
-        screen = screen.after(key, snapshot, page=24 - head_height(snapshot))
-    return [click.unstyle(line) for line in fleet_frame(snapshot, screen, Size(80, 24))]
+        screen = screen.after(key, page=24 - head_height(snapshot))
+    return [click.unstyle(line) for line in fleet_frame(screen, Size(80, 24))]
 
 
 def test_frames_are_as_recorded_and_fit(*, update_golden: bool) -> None:

@@ -25,28 +25,27 @@ _MAX_PROBLEMS = 4
 
 @dataclass(frozen=True, slots=True)
 class FleetScreen:
-    """The choices of the user. `only`: the state whose DPUs are shown; None for all. `first`: index of a row."""
+    """What is shown. `only`: the state whose DPUs the user has chosen; None for all. `first`: index of a row."""
 
+    snapshot: FleetSnapshot
     only: DpuState | None = None
     first: int = 0
 
-    def after(self, key: str, snapshot: FleetSnapshot, *, page: int) -> FleetScreen:
-        """Return the choices after a key. `page`: number of rows that are shown."""
+    def after(self, key: str, *, page: int) -> FleetScreen:
+        """Return the screen after a key. `page`: number of rows that are shown."""
         if key in ("f", "F"):
-            counts = snapshot.counts()
+            counts = self.snapshot.counts()
             filters = [None, *(state for state in WORST_FIRST if counts[state] or state is self.only)]
-            return FleetScreen(filters[(filters.index(self.only) + 1) % len(filters)])
-        last = max(0, len(_chosen(snapshot, self.only)) - page)
+            return FleetScreen(self.snapshot, filters[(filters.index(self.only) + 1) % len(filters)])
+        last = max(0, len(_chosen(self.snapshot, self.only)) - page)
         first = min(self.first, last)
         after = row_after(key, first, last, page=page)
         return replace(self, first=first if after is None else after)
 
 
-State = tuple[FleetSnapshot, FleetScreen]
-
-
-def fleet_frame(snapshot: FleetSnapshot, screen: FleetScreen, size: Size) -> list[str]:
+def fleet_frame(screen: FleetScreen, size: Size) -> list[str]:
     """Return the lines from top to bottom, like `top.frame`."""
+    snapshot = screen.snapshot
     rows = [Row(row, None, snapshot.now_s) for row in _chosen(snapshot, screen.only)]
     head, height = _head(snapshot, size.width), len(rows) if size.height is None else size.height
     room = max(0, height - len(head) - 2) if size.height else len(rows)
@@ -115,25 +114,19 @@ def top_command(*, interval_s: float, once: bool, store: FleetStore) -> None:
     store.statuses()
     watch = FleetWatch(store.fleet, store.states, store.directory)
     if once or not is_live():
-        for text in fleet_frame(watch.snapshot(), FleetScreen(), once_size()):
+        for text in fleet_frame(FleetScreen(watch.snapshot()), once_size()):
             echo(text)
         return
-    run_live(
-        interval_s,
-        (watch.snapshot(), FleetScreen()),
-        draw=lambda state, size: fleet_frame(*state, size),
-        refresh=partial(_refreshed, watch),
-        press=_press,
-    )
+    shown = FleetScreen(watch.snapshot())
+    run_live(interval_s, shown, draw=fleet_frame, refresh=partial(_refreshed, watch), press=_press)
 
 
-def _refreshed(watch: FleetWatch) -> Callable[[State], State]:
+def _refreshed(watch: FleetWatch) -> Callable[[FleetScreen], FleetScreen]:
     # What a controller would write takes long to compute.
     found = watch.snapshot()
-    return lambda state: (found, state[1])
+    return lambda screen: replace(screen, snapshot=found)
 
 
-def _press(state: State, key: str, size: Size) -> tuple[State, None] | None:
-    snapshot, screen = state
-    page = max((size.height or 0) - head_height(snapshot), 1)
-    return None if key in ("q", "Q", "ctrl-c") else ((snapshot, screen.after(key, snapshot, page=page)), None)
+def _press(screen: FleetScreen, key: str, size: Size) -> tuple[FleetScreen, None] | None:
+    page = max((size.height or 0) - head_height(screen.snapshot), 1)
+    return None if key in ("q", "Q", "ctrl-c") else (screen.after(key, page=page), None)
