@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from xenoovs.agent.paths.decide import Placement, RemoteVerdict, after_shifts, judge, moved, shifts
-from xenoovs.agent.paths.score import Record
+from xenoovs.agent.paths.decide import PathVerdict, Placement, RemoteVerdict, after_shifts, judge, moved, shifts
+from xenoovs.agent.paths.score import PathRecord, Record
 
 PATHS, BLOCKS = 4, 64
 BUFFER_S, MARGIN_US = 0.02, 5_000.0
@@ -30,7 +30,7 @@ class Sender:
 
     def __init__(self, number: int) -> None:
         self.chance = Random(number)
-        self.record, self.verdict = Record.empty(PATHS), RemoteVerdict.unknown(PATHS)
+        self.record, self.verdict = Record((PathRecord(),) * PATHS), RemoteVerdict((PathVerdict(),) * PATHS)
         home = tuple(block % PATHS for block in range(BLOCKS))
         self.placement, self.moves = Placement(home, home, (True,) * PATHS), 0
 

@@ -9,13 +9,14 @@ from random import Random
 from xenoovs.agent.paths.decide import (
     DECIDE_S,
     BlockShift,
+    PathVerdict,
     Placement,
     RemoteVerdict,
     judge,
     moved,
     shifts,
 )
-from xenoovs.agent.paths.score import Record, WaysBack
+from xenoovs.agent.paths.score import PathRecord, Record, WaysBack
 
 INTERVAL_S = 0.01
 MARGIN_US = 5_000.0
@@ -29,7 +30,7 @@ class Sender:
 
     def __init__(self, *, paths: int = 4, blocks: int = 64, seed: int = 1, margin_us: float | None = MARGIN_US) -> None:
         self.now_s, self.margin_us, self.chance = 0.0, margin_us, Random(seed)
-        self.record, self.verdict = Record.empty(paths), RemoteVerdict.unknown(paths)
+        self.record, self.verdict = Record((PathRecord(),) * paths), RemoteVerdict((PathVerdict(),) * paths)
         home = tuple(block % paths for block in range(blocks))
         self.placement = Placement(home, home, (True,) * paths)
         self.shifts: list[tuple[float, BlockShift]] = []

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from fractions import Fraction
 from math import gcd, lcm
-from typing import NamedTuple
 
 from xenoovs.dataclass import dataclass, replace
 
@@ -172,16 +171,15 @@ def plan_paths(
             raise ValueError(f"path {path.name} uses {unknown[0]}, which is no resource; add it to the resources")
         if path.capacity is None and not any(use.inward or use.outward for use in path.uses):
             raise ValueError(f"nothing limits path {path.name}; give it a capacity, or a resource that has one")
-    ranking = rank(paths, known.values(), criterion)
+    ranking = _rank(paths, known, criterion)
     ordered = [ranked.path for ranked in ranking]
     steps = [_combine(ordered[:count], known, demand) for count in range(1, len(ordered) + 1)]
     return PathPlan(criterion, ranking, tuple(steps), demand)
 
 
-def rank(paths: Iterable[DpuPath], resources: Iterable[Resource], criterion: Criterion) -> tuple[RankedPath, ...]:
+def _rank(paths: Iterable[DpuPath], resources: dict[str, Resource], criterion: Criterion) -> tuple[RankedPath, ...]:
     """Return the paths, the best one first. Equal ones are ordered by the other criteria, then by name."""
-    known = {resource.name: resource for resource in resources}
-    ranked = [RankedPath(path, _combine([path], known, None).total) for path in paths]
+    ranked = [RankedPath(path, _combine([path], resources, None).total) for path in paths]
     order = [criterion, *(other for other in Criterion if other is not criterion)]
     return tuple(sorted(ranked, key=lambda one: (*(_badness(one, each) for each in order), one.path.name)))
 
@@ -205,35 +203,31 @@ def _combine(paths: Sequence[DpuPath], resources: dict[str, Resource], demand: F
     if demand is not None:
         rows, capacities = [*rows, everything], [*capacities, demand]
     singly = [[Fraction(int(column == index)) for column in range(len(paths))] for index in range(len(paths))]
-    best = maximise([everything, *singly], rows, capacities)
+    loads, prices = maximise([everything, *singly], rows, capacities)
     usages = tuple(
-        Usage(name, capacity, sum((a * x for a, x in zip(row, best.x, strict=True)), Fraction(0)), price)
-        for (name, row, capacity), price in zip(limits, best.prices, strict=False)
+        Usage(name, capacity, sum((a * x for a, x in zip(row, loads, strict=True)), Fraction(0)), price)
+        for (name, row, capacity), price in zip(limits, prices, strict=False)
     )
-    return Combination(tuple(paths), tuple(best.x), usages)
+    return Combination(tuple(paths), tuple(loads), usages)
 
 
 def _limits(paths: Sequence[DpuPath], resources: dict[str, Resource]) -> list[tuple[str, list[Fraction], Fraction]]:
     """Return each limit: its name, the cost of a unit of load on each path, and its capacity."""
     limits = list[tuple[str, list[Fraction], Fraction]]()
     for resource in resources.values():
-        uses = [_use_of(path, resource.name) for path in paths]
+        uses = [[use for use in path.uses if use.resource == resource.name] for path in paths]
+        inward = [sum((use.inward for use in mine), Fraction(0)) for mine in uses]
+        outward = [sum((use.outward for use in mine), Fraction(0)) for mine in uses]
         if resource.is_duplex:
-            limits.append((f"{resource.name} in", [use.inward for use in uses], resource.capacity))
-            limits.append((f"{resource.name} out", [use.outward for use in uses], resource.capacity))
+            limits.append((f"{resource.name} in", inward, resource.capacity))
+            limits.append((f"{resource.name} out", outward, resource.capacity))
         else:
-            limits.append((resource.name, [use.inward + use.outward for use in uses], resource.capacity))
+            limits.append((resource.name, [a + b for a, b in zip(inward, outward, strict=True)], resource.capacity))
     for index, path in enumerate(paths):
         if path.capacity is not None:
             row = [Fraction(int(index == other)) for other in range(len(paths))]
             limits.append((f"path {path.name}", row, path.capacity))
     return limits
-
-
-def _use_of(path: DpuPath, resource: str) -> ResourceUse:
-    same = [use for use in path.uses if use.resource == resource]
-    inward, outward = sum((use.inward for use in same), Fraction(0)), sum((use.outward for use in same), Fraction(0))
-    return ResourceUse(resource, inward, outward)
 
 
 # Shared bottlenecks, from measurements of pairs.
@@ -310,17 +304,12 @@ def advice(plan: PathPlan) -> tuple[str, ...]:
 Row = list[Fraction]
 
 
-class Optimum(NamedTuple):
-    """The best x. `prices`: for each constraint, how much the first objective gains if its limit grows by 1."""
-
-    x: list[Fraction]
-    prices: list[Fraction]
-
-
 def maximise(
     objectives: Sequence[Sequence[Fraction]], rows: Sequence[Sequence[Fraction]], limits: Sequence[Fraction]
-) -> Optimum:
+) -> tuple[list[Fraction], list[Fraction]]:
     """Return the x >= 0 with `rows` x <= `limits` that maximises the first objective, then the second, and so on.
+
+    Return the prices too: for each constraint, how much the first objective gains if its limit grows by 1.
 
     It ends by Bland's rule (R. Bland, New finite pivoting rules for the simplex method, 1977). `limits`: 0 or more, so
     that x = 0 is a first solution. Raises ValueError if an objective has no upper limit.
@@ -345,7 +334,7 @@ def maximise(
     solution = [Fraction(0)] * (size + len(rows))
     for row, column in zip(table, basis, strict=True):
         solution[column] = row[-1]
-    return Optimum(solution[:size], prices)
+    return solution[:size], prices
 
 
 def _reduced(costs: Row, table: list[Row], basis: list[int]) -> Row:
@@ -394,50 +383,29 @@ class BridgePort:
     is_offloadable: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class ListedPath:
-    """A path from an uplink of a bridge to one of its ports. `resources`: those that it uses, by name."""
-
-    name: str
-    kind: PathKind
-    resources: tuple[str, ...]
-
-
-def listed_paths(bridges: Iterable[Iterable[BridgePort]]) -> tuple[ListedPath, ...]:
-    """Return each path from an uplink to another port of the same bridge, in hardware and in software."""
-    found = list[ListedPath]()
-    for ports in bridges:
-        found += _paths(sorted(ports, key=lambda port: port.name))
-    return tuple(found)
-
-
 def paths_file(bridges: Iterable[Iterable[BridgePort]]) -> Iterator[str]:
     """Yield the lines of a file of paths through bridges. Capacities are left empty, for measured values."""
-    paths = listed_paths(bridges)
+    paths = [path for ports in bridges for path in _paths(sorted(ports, key=lambda port: port.name))]
+    used = {use.resource for path in paths for use in path.uses}
     yield "# Add the measured capacities, in one unit; latency_us and cpu of a path, if you rank by them."
     yield "# Remove the paths and resources that you do not use."
     yield "version: 1"
     yield "unit: Mpps"
     yield "resources:"
-    for name in used_resources(paths):
-        duplex = ", duplex: true" if name == DUPLEX else ""
-        yield f"  - {{name: {name}, capacity: {duplex}}}  # {_RESOURCES[name]}"
+    for name, text in _RESOURCES.items():
+        if name in used:
+            duplex = ", duplex: true" if name == DUPLEX else ""
+            yield f"  - {{name: {name}, capacity: {duplex}}}  # {text}"
     yield "paths:"
     for path in paths:
-        shown = ", ".join(
-            f"{{resource: {resource}, direction: in}}" if resource == DUPLEX else f"{{resource: {resource}}}"
-            for resource in path.resources
-        )
-        yield f"  - {{name: {path.name}, kind: {path.kind.value}, capacity: , uses: [{shown}]}}"
+        kind = "" if path.kind is None else path.kind.value
+        directions = ((use.resource, ", direction: in" if use.resource == DUPLEX else "") for use in path.uses)
+        shown = ", ".join(f"{{resource: {resource}{direction}}}" for resource, direction in directions)
+        yield f"  - {{name: {path.name}, kind: {kind}, capacity: , uses: [{shown}]}}"
 
 
-def used_resources(paths: Iterable[ListedPath]) -> tuple[str, ...]:
-    """Return the resources that the paths use, in the order in which packets use them."""
-    used = {resource for path in paths for resource in path.resources}
-    return tuple(name for name in _RESOURCES if name in used)
-
-
-def _paths(ports: list[BridgePort]) -> Iterator[ListedPath]:
+def _paths(ports: list[BridgePort]) -> Iterator[DpuPath]:
+    """Yield each path from an uplink to another port of the same bridge, in hardware and in software."""
     uplinks = [port for port in ports if port.kind is PathKind.WIRE]
     for uplink in uplinks:
         for port in ports:
@@ -446,7 +414,7 @@ def _paths(ports: list[BridgePort]) -> Iterator[ListedPath]:
                 continue
             name = f"{uplink.name}-{port.name}"
             if uplink.is_offloadable and port.is_offloadable:
-                pcie = (DUPLEX,) if port.kind in (PathKind.HOST, PathKind.SOC) else ()
-                yield ListedPath(name, port.kind, ("nic-cores", *pcie))
+                pcie = (ResourceUse(DUPLEX),) if port.kind in (PathKind.HOST, PathKind.SOC) else ()
+                yield DpuPath(name, kind=port.kind, uses=(ResourceUse("nic-cores"), *pcie))
                 name += "-software"
-            yield ListedPath(name, PathKind.SOFTWARE, ("arm-cores",))
+            yield DpuPath(name, kind=PathKind.SOFTWARE, uses=(ResourceUse("arm-cores"),))

@@ -657,7 +657,7 @@ def test_a_failed_search_does_not_keep_the_sockets_of_an_agent_open_that_ends(mo
 
 
 def test_the_times_of_searches_are_forgotten_with_their_remotes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Lookout, "_new_search", lambda *_: None)
+    monkeypatch.setattr(Lookout, "_sender", lambda *_: None)
     first, second = (replace(each, paths=_SOUGHT) for each in (ONE, TWO))
     agent, mover, _ = _begun(first, second)
     mover.discover("rack1/b")

@@ -19,7 +19,6 @@ from xenoovs.paths.plan import (
     Resource,
     ResourceUse,
     advice,
-    listed_paths,
     maximise,
     paths_file,
     plan_paths,
@@ -112,15 +111,15 @@ def test_a_problem_that_cycles_without_blands_rule_ends() -> None:
         [Fraction(1, 2), Fraction(-3, 2), Fraction(-1, 2), Fraction(1)],
         [Fraction(1), Fraction(0), Fraction(0), Fraction(0)],
     ]
-    solved = maximise([[*map(Fraction, (10, -57, -9, -24))]], rows, [Fraction(0), Fraction(0), Fraction(1)])
-    assert solved.x == [1, 0, 1, 0]
+    solved, _ = maximise([[*map(Fraction, (10, -57, -9, -24))]], rows, [Fraction(0), Fraction(0), Fraction(1)])
+    assert solved == [1, 0, 1, 0]
 
 
 def test_later_objectives_choose_among_the_best_of_earlier_ones() -> None:
     rows = [[Fraction(1), Fraction(1)], [Fraction(0), Fraction(1)]]
     both, second = [Fraction(1), Fraction(1)], [Fraction(0), Fraction(1)]
-    assert maximise([both, second], rows, [Fraction(5), Fraction(2)]).x == [3, 2]
-    assert maximise([both, [Fraction(1), Fraction(0)]], rows, [Fraction(5), Fraction(2)]).x == [5, 0]
+    assert maximise([both, second], rows, [Fraction(5), Fraction(2)])[0] == [3, 2]
+    assert maximise([both, [Fraction(1), Fraction(0)]], rows, [Fraction(5), Fraction(2)])[0] == [5, 0]
 
 
 def test_a_variable_without_a_limit_is_named() -> None:
@@ -156,7 +155,8 @@ def test_ports_without_a_nic_have_paths_in_software_alone_and_a_port_of_another_
     assert not any("nic-cores" in line for line in paths_file([[uplink, other]]))
     # In a lab the ports of health checks are on a bridge of their own.
     both = [DPU[:2], (BridgePort("xo-up2", PathKind.SOFTWARE), BridgePort("xo-probing1", PathKind.SOFTWARE))]
-    assert [path.name for path in listed_paths(both) if path.kind is not PathKind.SOFTWARE] == ["p0-p1", "p1-p0"]
+    listed = [line.split("name: ")[1].split(",")[0] for line in paths_file(both) if "kind: wire" in line]
+    assert listed == ["p0-p1", "p1-p0"]
     assert not any("xo-" in line for line in paths_file(both))
 
 

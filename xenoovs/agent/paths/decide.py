@@ -110,11 +110,6 @@ class RemoteVerdict:
         """Return the number of counted moves within the last `_BUDGET_S`."""
         return sum(now_s < at_s + _BUDGET_S for at_s in self.counted_s)
 
-    @classmethod
-    def unknown(cls, paths: int) -> RemoteVerdict:
-        """Return the verdict before the first round."""
-        return cls((PathVerdict(),) * paths)
-
     @property
     def is_calm(self) -> bool:
         """Return whether no path is bad or failed."""

@@ -203,12 +203,9 @@ CANDIDATES = 48
 DISTANCES = (1, 2, 3)
 """TTLs of probes: to the leaf, the spine and the far leaf; with three tiers, to the first three routers."""
 
-TRIES = 4
-"""How often a probe without a quote is sent. Linux sends some six quotes to one address at once, then one each second
-(net.ipv4.icmp_ratelimit, icmp_global_allow() and inet_peer_xrlim_allow())."""
-
 WAIT_S = (0.1, 0.3, 1.0, 2.0)
-"""How long to wait for answers after each try."""
+"""How long to wait for answers after each try. A probe without a quote is sent again, as Linux sends some six quotes to
+one address at once, then one each second (net.ipv4.icmp_ratelimit, icmp_global_allow() and inet_peer_xrlim_allow())."""
 
 Routers = Mapping[int, IPv4Address]
 """The routers that answered, by distance."""

@@ -9,10 +9,20 @@ from collections.abc import Collection, Mapping, Sequence
 from ipaddress import IPv4Address
 from random import Random
 
-from xenoovs.agent.paths.decide import BlockShift, MoveReason, Placement, RemoteVerdict, judge, limit_us, moved, shifts
+from xenoovs.agent.paths.decide import (
+    BlockShift,
+    MoveReason,
+    PathVerdict,
+    Placement,
+    RemoteVerdict,
+    judge,
+    limit_us,
+    moved,
+    shifts,
+)
 from xenoovs.agent.paths.devices import ProbePort, now_us
 from xenoovs.agent.paths.frame import Addresses, payload, probe_head
-from xenoovs.agent.paths.score import LOSS_WINDOW, Record, Rounds, WaysBack
+from xenoovs.agent.paths.score import LOSS_WINDOW, PathRecord, Record, Rounds, WaysBack
 from xenoovs.dataclass import dataclass
 from xenoovs.decision.decision import Blocks
 from xenoovs.display import percent, span
@@ -76,7 +86,7 @@ class ProbedRemote:
         # `reflect: l2` leaves the addresses of a probe as they are.
         source = tunnel.local if tunnel.reflect is Reflect.L2 else remote.address
         self.rounds = Rounds(number, source, timeout_us=tunnel.probe.timeout_ms * 1000)
-        self.record, self.verdict = Record.empty(len(paths)), RemoteVerdict.unknown(len(paths))
+        self.record, self.verdict = Record((PathRecord(),) * len(paths)), RemoteVerdict((PathVerdict(),) * len(paths))
         self.moves = Counter[str]()
         self.last_move: LastMove | None = None
         self.departures: dict[str, LastMove] = {}

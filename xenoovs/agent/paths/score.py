@@ -7,10 +7,11 @@ out adds. Likewise a path is to blame for lost answers only if random loss on th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Address
 from itertools import accumulate
 from math import lgamma, log
+from statistics import median_high
 
 from xenoovs.agent.paths.frame import Answer, Token
 from xenoovs.dataclass import dataclass, field, replace
@@ -68,7 +69,7 @@ class PathRecord:
     @property
     def score(self) -> float | None:
         """Return the median of the last excesses, in microseconds; None after too few rounds."""
-        return median(self.excesses) if len(self.excesses) == WINDOW else None
+        return median_high(self.excesses) if len(self.excesses) == WINDOW else None
 
     @property
     def lost_in_row(self) -> int:
@@ -93,11 +94,6 @@ class Record:
     silent_rounds: int = 0
     deviations: tuple[float, ...] = ()
     rounds: int = 0
-
-    @classmethod
-    def empty(cls, paths: int) -> Record:
-        """Return the record before the first round."""
-        return cls((PathRecord(),) * paths)
 
     @property
     def is_silent(self) -> bool:
@@ -144,7 +140,7 @@ class Record:
     @property
     def auto_margin_us(self) -> float:
         """Return the margin of `margin: auto`: eight times the median change of excesses while all paths were good."""
-        found = median(self.deviations) if self.deviations else 0.0
+        found = median_high(self.deviations) if self.deviations else 0.0
         return max(_LEAST_MARGIN_US, _DEVIATIONS * found)
 
     def after(self, answers: Answers, *, is_calm: bool = True) -> Record:
@@ -190,13 +186,7 @@ def _change(before: Sequence[PathRecord], after: Sequence[PathRecord]) -> float 
         for old, new in pairs
         if old.excesses and not (old.losses & 1 or new.losses & 1)
     ]
-    return median(changes) if changes else None
-
-
-def median(values: Iterable[float]) -> float:
-    """Return the middle value, or the upper one of an even number. Raises IndexError if there are no values."""
-    ordered = sorted(values)
-    return ordered[len(ordered) // 2]
+    return median_high(changes) if changes else None
 
 
 class WaysBack:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from random import SystemRandom
-from threading import Lock
 
 from xenoovs.agent.paths.devices import Devices
 from xenoovs.agent.paths.frame import (
     CANDIDATES,
-    TRIES,
     WAIT_S,
-    Addresses,
     Quote,
     Search,
     Token,
+    TtlProbe,
     hops_text,
     in_places,
     payload,
@@ -26,7 +24,7 @@ from xenoovs.errors import fault_text
 from xenoovs.log import info, warn
 from xenoovs.model.balancer import Balancer, RemoteName
 from xenoovs.model.remote import any_source_ports, with_source_ports
-from xenoovs.model.tunnel import DYNAMIC_PORTS, Discover, HostTunnel, PathSelector, Remote
+from xenoovs.model.tunnel import DYNAMIC_PORTS, Discover, HostTunnel, PathSelector
 
 _CHANCE = SystemRandom()
 _NO_TOKEN = Token(0, 0, 0)
@@ -36,66 +34,7 @@ _GAP_S = 0.002
 _LEAST_PATHS = 2
 """With silent spines a search finds one path. Then other ports are used, which may share a path without harm."""
 
-Send = Callable[[bytes], object]
-
-
-class PathSearch:
-    """A running search for the paths of one remote."""
-
-    def __init__(self, tunnel: HostTunnel, remote: Remote, addresses: Addresses, send: Send) -> None:
-        self.tunnel, self.remote = tunnel, remote
-        self.hops: dict[int, str] = {}
-        self._addresses, self._send = addresses, send
-        self._search: Search | None = None
-
-    def quoted(self, quote: Quote) -> None:
-        """Count the ICMP error of a router about a probe."""
-        if self._search is not None:
-            self._search.quoted(quote)
-
-    async def find(self, *, keep: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """Return source ports on different paths, those to keep first, at most as many as the tunnel has paths. If
-        routers are silent, ports are added without a search."""
-        count = self.tunnel.paths.count
-        search = await self._ask((*keep, *_candidates()), lambda asked: len(asked.differing(count, keep=keep)) >= count)
-        found = search.differing(count, keep=keep)
-        name = f"{self.tunnel.name}/{self.remote.name}"
-        if len(found) < _LEAST_PATHS or (len(found) < count and search.has_gap):
-            warn("routers are silent; source ports are chosen without them", remote=name, found=len(found))
-            others = (port for port in any_source_ports(self.tunnel, self.remote) if port not in found)
-            return (*found, *others)[:count]
-        if len(found) < count:
-            warn("fewer paths than configured", remote=name, found=len(found), configured=count)
-        found = found if keep else tuple(sorted(found))
-        info("paths found", remote=name, ports=",".join(map(str, found)))
-        return found
-
-    async def doubled(self, in_use: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the ports in use that have the same path as another one."""
-        search = await self._ask(in_use, lambda asked: not asked.has_missing)
-        return search.same(in_use)
-
-    async def _ask(self, ports: tuple[int, ...], is_enough: Callable[[Search], bool]) -> Search:
-        search = self._search = Search(self.remote.address, ports, _idents())
-        for number in range(TRIES):
-            for probe in search.probes():
-                head = probe_head(self._addresses, probe.source_port, ttl=probe.ttl, ident=probe.ident)
-                self._send(head + payload(_NO_TOKEN))
-                await asyncio.sleep(_GAP_S)
-            await asyncio.sleep(WAIT_S[number])
-            if is_enough(search):
-                break
-        self.hops |= {port: hops_text(routers) for port in ports if (routers := search.routers(port))}
-        return search
-
-
-def _candidates() -> tuple[int, ...]:
-    return tuple(_CHANCE.sample(range(DYNAMIC_PORTS.first, DYNAMIC_PORTS.last + 1), CANDIDATES))
-
-
-def _idents() -> Iterator[int]:
-    while True:
-        yield _CHANCE.randrange(1 << 16)
+Send = Callable[[TtlProbe], object]
 
 
 # The source ports that were found. They are not saved in a file, because the engine reads them from the flows on the
@@ -103,19 +42,17 @@ def _idents() -> Iterator[int]:
 
 
 class SourcePorts:
-    """The source ports that were found, by tunnel and remote, in the order of the paths. Any thread may use it."""
+    """The source ports that were found, by tunnel and remote, in the order of the paths. Any thread may read them."""
 
     def __init__(self) -> None:
         self._found: Mapping[RemoteName, tuple[int, ...]] = {}
-        self._lock = Lock()
 
     def resolve(self, balancer: Balancer) -> Balancer:
         return with_source_ports(balancer, self._found)
 
     def set(self, name: RemoteName, ports: tuple[int, ...]) -> None:
         """Use these ports from now on."""
-        with self._lock:
-            self._found = {**self._found, name: ports}
+        self._found = {**self._found, name: ports}
 
 
 def is_sought(tunnel: HostTunnel) -> bool:
@@ -153,7 +90,7 @@ class Lookout:
         self._due_s: dict[str, float] = {}
         self._more_s: dict[str, float] = {}
         self._task: asyncio.Task[None] | None = None
-        self._search: PathSearch | None = None
+        self._search: Search | None = None
 
     def request(self, name: str, *, at_s: float = 0.0) -> None:
         """Request a search for the paths of a remote at this time. `name`: of its service."""
@@ -181,9 +118,8 @@ class Lookout:
         for name in sorted((name for name in sought if now_s >= self._due_s[name]), key=self._due_s.__getitem__):
             remote = sought[name]
             self._due_s[name] = now_s + (_CHECK_S if remote.paths else _RETRY_S)
-            if (search := self._new_search(remote, now_s)) is not None:
-                self._search = search
-                self._task = asyncio.create_task(self._run(search, remote, now_s))
+            if (send := self._sender(remote, now_s)) is not None:
+                self._task = asyncio.create_task(self._run(send, remote, now_s))
                 return
 
     async def stop(self) -> None:
@@ -193,29 +129,75 @@ class Lookout:
             # An error of the search must not keep the sockets open.
             await asyncio.wait([self._task])
 
-    def _new_search(self, remote: ProbedRemote, now_s: float) -> PathSearch | None:
-        """Return a search; None if no packet can be sent to the remote now."""
+    def _sender(self, remote: ProbedRemote, now_s: float) -> Send | None:
+        """Return a function that sends a probe; None if no packet can be sent to the remote now."""
         gateway, port = self._gateway(remote), self._devices.port(remote.probe.port, now_s)
         if gateway is None or port is None:
             self._due_s[remote.service.name] = now_s + 0.5
             return None
-        addresses = remote.addresses(port.mac, gateway, remote.remote.address)
-        return PathSearch(remote.tunnel, remote.remote, addresses, port.send)
+        addresses, send = remote.addresses(port.mac, gateway, remote.remote.address), port.send
 
-    async def _run(self, search: PathSearch, remote: ProbedRemote, now_s: float) -> None:
+        def send_probe(probe: TtlProbe) -> None:
+            head = probe_head(addresses, probe.source_port, ttl=probe.ttl, ident=probe.ident)
+            send(head + payload(_NO_TOKEN))
+
+        return send_probe
+
+    async def _run(self, send: Send, remote: ProbedRemote, now_s: float) -> None:
         name, in_use = remote.service.name, tuple(path.source_port for path in remote.paths)
         try:
-            doubled = await search.doubled(in_use) if in_use else ()
-            keep = tuple(port for port in in_use if port not in doubled)
+            keep = in_use
+            if in_use:
+                search = await self._ask(send, remote, in_use, lambda asked: not asked.has_missing)
+                doubled = search.same(in_use)
+                keep = tuple(port for port in in_use if port not in doubled)
             is_more_due = len(keep) < remote.tunnel.paths.count and now_s >= self._more_s.get(name, 0.0)
-            if doubled or not in_use or is_more_due:
+            if keep != in_use or not in_use or is_more_due:
                 self._more_s[name] = now_s + _MORE_S
-                found = await search.find(keep=keep)
+                found = await self._find(send, remote, keep)
                 if (ports := in_places(remote.source_ports, found)) != remote.source_ports:
                     self._source_ports.set(remote.name, ports)
                     self._request_round()
         except Exception as error:  # noqa: BLE001 - one search must not end the probes of all paths.
             reason = error.strerror or str(error) if isinstance(error, OSError) else fault_text(error)
             warn("search for paths failed", remote=name, reason=reason)
-        # The remote may have been replaced by a new value, with the ports that were found.
-        self._remotes.get(name, remote).note_hops(search.hops)
+
+    async def _find(self, send: Send, remote: ProbedRemote, keep: tuple[int, ...]) -> tuple[int, ...]:
+        """Return source ports on different paths, those to keep first, at most as many as the tunnel has paths. If
+        routers are silent, ports are added without a search."""
+        count, name = remote.tunnel.paths.count, "/".join(remote.name)
+        candidates = _CHANCE.sample(range(DYNAMIC_PORTS.first, DYNAMIC_PORTS.last + 1), CANDIDATES)
+        ports = (*keep, *candidates)
+        search = await self._ask(send, remote, ports, lambda asked: len(asked.differing(count, keep=keep)) >= count)
+        found = search.differing(count, keep=keep)
+        if len(found) < _LEAST_PATHS or (len(found) < count and search.has_gap):
+            warn("routers are silent; source ports are chosen without them", remote=name, found=len(found))
+            others = (port for port in any_source_ports(remote.tunnel, remote.remote) if port not in found)
+            return (*found, *others)[:count]
+        if len(found) < count:
+            warn("fewer paths than configured", remote=name, found=len(found), configured=count)
+        found = found if keep else tuple(sorted(found))
+        info("paths found", remote=name, ports=",".join(map(str, found)))
+        return found
+
+    async def _ask(
+        self, send: Send, remote: ProbedRemote, ports: tuple[int, ...], is_enough: Callable[[Search], bool]
+    ) -> Search:
+        """Send probes by these source ports until enough routers have answered, or all tries are over."""
+        search = self._search = Search(remote.remote.address, ports, _idents())
+        for wait_s in WAIT_S:
+            for probe in search.probes():
+                send(probe)
+                await asyncio.sleep(_GAP_S)
+            await asyncio.sleep(wait_s)
+            if is_enough(search):
+                break
+        # The remote may have been replaced by a new value.
+        hops = {port: hops_text(routers) for port in ports if (routers := search.routers(port))}
+        self._remotes.get(remote.service.name, remote).note_hops(hops)
+        return search
+
+
+def _idents() -> Iterator[int]:
+    while True:
+        yield _CHANCE.randrange(1 << 16)
