@@ -603,15 +603,12 @@ class MalformedOpenFlow(SwitchError):
 
 
 class StandingBy(SwitchError):
-    """Another controller is the master of the bridge; this one changes nothing until that one is gone. `master`: which
-    one, as far as that is known."""
+    """Another controller is the master of the bridge; this one changes nothing until that one is gone."""
 
     retryable = True
 
-    def __init__(self, *, bridge: str, master: str = "") -> None:
-        self.bridge, self.master = bridge, master
-        where = f" ({master})" if master else ""
-        super().__init__(f"another controller{where} is master of bridge {bridge}; this one stands by")
+    def __init__(self, *, bridge: str) -> None:
+        super().__init__(f"another controller is master of bridge {bridge}; this one stands by")
 
 
 class OtherBridge(SwitchError):

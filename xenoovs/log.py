@@ -13,30 +13,21 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from enum import Enum
 from threading import Lock
 
 from xenoovs.display import as_plain
 
 LOGGER = "xenoovs.agent"
-_SYSLOG_WARNING, _SYSLOG_INFO = 4, 6
+_SYSLOG_LEVELS = {"warning": 4, "info": 6}
 
 _BRIDGE: ContextVar[str] = ContextVar("bridge", default="")
 """The bridge that events are about, in a process with several. Tasks and their threads inherit it."""
 
 
-class LogForm(Enum):
-    """The format of events."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-def start_logging(form: LogForm) -> None:
-    """Write events to stderr. For systemd-journald(8), which adds time and unit, each line begins with the level."""
+def start_logging(*, is_json: bool = False) -> None:
+    """Write events to stderr, as text or JSON."""
     handler = logging.StreamHandler(sys.stderr)
-    formatter = _Json() if form is LogForm.JSON else _Text()
-    handler.setFormatter(_Leveled(formatter) if _is_journal() else formatter)
+    handler.setFormatter(_Formatter(is_json=is_json, is_leveled=_is_journal()))
     logger = logging.getLogger(LOGGER)
     logger.handlers[:] = [handler]
     logger.setLevel(logging.INFO)
@@ -82,28 +73,22 @@ def _with_bridge(facts: dict[str, object]) -> dict[str, object]:
     return {**facts, "bridge": bridge} if bridge else facts
 
 
-class _Leveled(logging.Formatter):
-    """Lines that begin with their level, which journald strips (sd-daemon(3), syslog(3))."""
+class _Formatter(logging.Formatter):
+    """Renders an event. For systemd-journald(8), which adds time and unit, each line begins with the level, which it
+    strips (sd-daemon(3), syslog(3))."""
 
-    def __init__(self, inner: logging.Formatter) -> None:
+    def __init__(self, *, is_json: bool, is_leveled: bool) -> None:
         super().__init__()
-        self._inner = inner
+        self._is_json, self._is_leveled = is_json, is_leveled
 
     def format(self, record: logging.LogRecord) -> str:
-        level = _SYSLOG_WARNING if record.levelno >= logging.WARNING else _SYSLOG_INFO
-        return f"<{level}>{self._inner.format(record)}"
-
-
-class _Text(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        return f"{record.levelname.lower()} {record.getMessage()} {render_facts(facts_of(record))}".rstrip()
-
-
-class _Json(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        moment = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
-        head = {"time": moment, "level": record.levelname.lower(), "event": record.getMessage()}
-        return json.dumps({**head, **facts_of(record)}, default=as_plain)
+        level, event, facts = record.levelname.lower(), record.getMessage(), facts_of(record)
+        if self._is_json:
+            moment = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
+            text = json.dumps({"time": moment, "level": level, "event": event, **facts}, default=as_plain)
+        else:
+            text = f"{level} {event} {render_facts(facts)}".rstrip()
+        return f"<{_SYSLOG_LEVELS[level]}>{text}" if self._is_leveled else text
 
 
 def facts_of(record: logging.LogRecord) -> dict[str, object]:
@@ -195,12 +180,12 @@ class RepeatFilter(logging.Filter):
 
 def _add_suppressed(record: logging.LogRecord, kind: _Kind) -> None:
     if kind.suppressed:
-        record.facts = {**getattr(record, "facts", {}), "suppressed": kind.suppressed}
+        record.facts = {**facts_of(record), "suppressed": kind.suppressed}
     kind.last_suppressed, kind.suppressed = None, 0
 
 
 def _key(record: logging.LogRecord) -> tuple[object, ...]:
-    facts = getattr(record, "facts", {})
+    facts = facts_of(record)
     return (record.levelno, record.msg, *(facts.get(name) for name in _IDENTITY))
 
 

@@ -52,7 +52,7 @@ from xenoovs.controller.session import OFFERED, Session
 from xenoovs.decision.decision import BackendName
 from xenoovs.engine.change import Change
 from xenoovs.errors import ConfigUnreadable, FrameworkMissing, ListenError, RequestRefused, XenoovsError
-from xenoovs.log import LogForm, info, start_logging, warn
+from xenoovs.log import info, start_logging, warn
 from xenoovs.model.address import Mac
 from xenoovs.model.balancer import Uplinks
 from xenoovs.openflow.wire.frame import ECHO_REQUEST, FEATURES_REPLY, HEADER, HELLO, MULTIPART_REPLY, VERSION, Frames
@@ -301,7 +301,7 @@ class XenoovsApp(_Application):  # type: ignore[misc]
 
     def __init__(self, *arguments: object, **contexts: object) -> None:
         super().__init__(*arguments, **contexts)
-        start_logging(LogForm.TEXT)
+        start_logging()
         wsgi: Any = next((each for each in contexts.values() if type(each).__name__ == "WSGIApplication"), None)
         self._options = options = _options(default_api=None if wsgi is None else "127.0.0.1:0")
         self._local = connect(options.db, options.lab)

@@ -102,7 +102,7 @@ class World:
         if "expire" in step:
             later = SimpleNamespace(monotonic=lambda: time.monotonic() + 3600, time=time.time)
             patch.setattr("xenoovs.agent.reload.time", later)
-            self.agent.request_poll()
+            self.agent.wake()
             eventually(lambda: "not confirmed" in str(self.agent.config.problem), "the way back")
             patch.undo()
         if "another_round" in step:

@@ -102,7 +102,7 @@ class Settings:
         confirm_s: How long a new config waits for `xenoovs confirm` before it is rolled back; None if it does not wait.
         runtime: The file by which overrides and a pause survive a restart; None if they do not.
         hold: Takes the locks of these bridges, and releases all others. Raises AgentRuns, ListenError.
-        check_request: Raises RequestRefused while another controller decides about the bridge.
+        refusal: Returns why requests are refused, as another controller decides about the bridge; None if it does not.
         command_options: Returns the options that a command needs to reach this agent, after a space; empty if none.
         now_s: As for StateStore.
     """
@@ -112,7 +112,7 @@ class Settings:
     runtime: RuntimeFile | None = None
     max_probes: int = sys.maxsize
     hold: Callable[[Collection[str]], None] = lambda _bridges: None
-    check_request: Callable[[], None] = lambda: None
+    refusal: Callable[[], RequestRefused | None] = lambda: None
     command_options: Callable[[], str] = str
     now_s: Callable[[], float] = time.monotonic
 
@@ -269,25 +269,21 @@ class Agent:
     def stop(self) -> None:
         """Stop after the current round. The flows stay."""
         self._is_stopping = True
-        self._interrupt()
+        self.wake()
 
     def reload(self) -> None:
         """Read the config file now."""
         self._must_reload = True
         self._readiness.reloading()
-        self._interrupt()
+        self.wake()
 
     def request_round(self) -> None:
         """Start a round soon."""
         self._must_round = True
-        self._interrupt()
+        self.wake()
 
-    def request_poll(self) -> None:
-        """Check soon for a new config."""
-        self._interrupt()
-
-    def _interrupt(self) -> None:
-        """Wake the loop, and cancel the wait of a round for the time of its change."""
+    def wake(self) -> None:
+        """Check soon for a new config and other changes. Cancels the wait of a round for the time of its change."""
         self._wake.set()
         if self.reloader.appointment is not None:
             self.reloader.appointment.cancel()
@@ -300,7 +296,8 @@ class Agent:
     async def change(self, make: Callable[[Reloader], Awaitable[T]]) -> T:
         """Change overrides, pins or a pause, from the next round on. Return what `make` returns. Raises RequestRefused
         if another controller is master, and what `make` raises."""
-        self._settings.check_request()
+        if (refusal := self._settings.refusal()) is not None:
+            raise refusal
         async with self._change():
             return await make(self.reloader)
 
@@ -316,7 +313,7 @@ class Agent:
     @asynccontextmanager
     async def _change(self) -> AsyncIterator[None]:
         """Change overrides or the pause within a `with`. Rounds go on if the disk is slow, but without a reload."""
-        self._interrupt()
+        self.wake()
         try:
             async with self._changing:
                 yield
@@ -348,11 +345,7 @@ class Agent:
 
     def is_deciding(self) -> bool:
         """Return whether this agent decides about the bridge, and not another controller."""
-        try:
-            self._settings.check_request()
-        except RequestRefused:
-            return False
-        return True
+        return self._settings.refusal() is None
 
     def _request_urgent_round(self, _: object) -> None:
         self._is_urgent = True

@@ -59,7 +59,7 @@ def joined_fleet(options: Options, places: AgentPaths | None) -> Iterator[Joined
 
         def attach(agent: Agent) -> None:
             known = config, name, store, states, cache, options.tls_cert
-            member = FleetMember(agent.store, agent.engine, *known, request_poll=agent.request_poll)
+            member = FleetMember(agent.store, agent.engine, *known, request_poll=agent.wake)
             agent.add_task(member.follow, member.run)
             # The connections have begun before.
             listeners.append(LoopCall(asyncio.get_running_loop(), member.changed))

@@ -39,8 +39,8 @@ from xenoovs.cli.agent import Options
 from xenoovs.cli.via import Reach, reaching
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.database import PortState
-from xenoovs.errors import ConfigError, ListenError, RequestRefused, SameBridge, StandingBy, StateUnusable, SwitchError
-from xenoovs.log import LogForm, start_logging, warn
+from xenoovs.errors import ConfigError, ListenError, RequestRefused, SameBridge, StateUnusable, SwitchError
+from xenoovs.log import start_logging, warn
 from xenoovs.model.balancer import Balancer, ProbeKind, Uplinks
 from xenoovs.model.load import parse_config, read_config
 from xenoovs.regex import DOTALL, MULTILINE, regex
@@ -167,7 +167,7 @@ class OpenedAgent:
 
 def run(options: Options) -> None:
     """Run agents until signals stop them. Raises click.UsageError, XenoovsError."""
-    start_logging(LogForm(options.log))
+    start_logging(is_json=options.log == "json")
     started = _starting()
     switch = connect(options.db, options.lab)
     places = local_places(switch, options)
@@ -290,7 +290,7 @@ async def _agent(
         runtime,
         max_probes,
         hold=one.locks.hold if one.locks is not None and reached.ports is None else lambda _bridges: None,
-        check_request=(lambda: None) if master is None else partial(require_master, master),
+        refusal=(lambda: None) if master is None else partial(standby_refusal, master),
         command_options=commands,
     )
     probe = Prober(exec_allowed=options.allow_exec).probe
@@ -451,14 +451,12 @@ def share_runtime(agent: Agent, mastership: Mastership, *, control: Path | None)
     mastership.share(f"{socket.gethostname()}, PID {os.getpid()}{where}", adopt)
 
 
-def require_master(mastership: Mastership) -> None:
-    """Raise RequestRefused while another controller is master."""
-    try:
-        mastership.require()
-    except StandingBy as problem:
-        reason = f"no controller is master of bridge {problem.bridge} now; send the request again in a moment"
-        if problem.master:
-            reason = (
-                f"another controller ({problem.master}) is master of bridge {problem.bridge}; send the request there"
-            )
-        raise RequestRefused(reason, status=409, code="standby") from None
+def standby_refusal(mastership: Mastership) -> RequestRefused | None:
+    """Return why requests are refused while another controller is master; None if this one is."""
+    if mastership.expected.is_master:
+        return None
+    bridge, master = mastership.expected.label, mastership.holder
+    reason = f"no controller is master of bridge {bridge} now; send the request again in a moment"
+    if master:
+        reason = f"another controller ({master}) is master of bridge {bridge}; send the request there"
+    return RequestRefused(reason, status=409, code="standby")

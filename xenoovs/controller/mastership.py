@@ -21,7 +21,7 @@ from xenoovs.controller.connection import BridgeConnection, dump
 from xenoovs.controller.log import surviving
 from xenoovs.controller.session import XID
 from xenoovs.dataclass import dataclass
-from xenoovs.errors import NotEncodable, StandingBy, SwitchError
+from xenoovs.errors import NotEncodable, SwitchError
 from xenoovs.log import info, warn
 from xenoovs.openflow.flow import (
     LEASE_OWNER,
@@ -104,13 +104,13 @@ _NO_GENERATION = (1 << 64) - 1
 
 
 class Mastership:
-    """The role of this controller at one bridge. It has a thread until `close`."""
+    """The role of this controller at one bridge. It has a thread until `close`. `holder`: the master, if known."""
 
     def __init__(self, expected: ExpectedBridge) -> None:
-        self._expected = expected
+        self.expected = expected
         self._cookie = _RELEASED | (randbits(47) + 1)
         self._lock, self._sending = Lock(), Lock()
-        self._identity, self._holder = "", ""
+        self._identity, self.holder = "", ""
         self._state, self._delivered, self._version, self._is_holder = b"", b"", 0, False
         self._adopt: Callable[[bytes], None] | None = None
         self._reads, self._is_standing_by = Heartbeats(), False
@@ -140,11 +140,6 @@ class Mastership:
             self._version += self._is_holder
         self._send_lease()
 
-    def require(self) -> None:
-        """Check that this controller is master. Raises StandingBy, which names the master."""
-        if not self._expected.is_master:
-            raise StandingBy(bridge=self._expected.label, master=self._holder)
-
     def close(self) -> None:
         """Release the lease, so that another controller takes over at once."""
         self._closing.set()
@@ -154,7 +149,7 @@ class Mastership:
     def _run(self) -> None:
         last = None
         while not self._closing.wait(STEP_S):
-            connection = self._expected.connection
+            connection = self.expected.connection
             if connection is not last:
                 last, self._reads, self._is_standing_by = connection, Heartbeats(), False
             with surviving("roles"):
@@ -188,24 +183,24 @@ class Mastership:
         lease = _lease_of(_read(connection))
         self._follow(lease)
         with self._lock:
-            self._is_holder, self._holder = True, self._identity
+            self._is_holder, self.holder = True, self._identity
             self._version += lease is None or lease.state != self._state
         connection.is_standby = False
         self._send_lease()
         self._reads, self._is_standing_by = Heartbeats(), False
-        info("this controller is master", bridge=self._expected.label)
-        self._expected.wake()
+        info("this controller is master", bridge=self.expected.label)
+        self.expected.wake()
 
     def _stand_by(self, connection: BridgeConnection, lease: Lease | None) -> None:
         with self._lock:
-            self._is_holder, self._holder = False, "" if lease is None else lease.holder
+            self._is_holder, self.holder = False, "" if lease is None else lease.holder
         self._follow(lease)
         if self._is_standing_by:
             return
         self._is_standing_by = True
         _, generation = _request_role(connection, Role.NOCHANGE, 0)
         _request_role(connection, Role.SLAVE, 0 if generation == _NO_GENERATION else generation)
-        info("another controller is master; standing by", bridge=self._expected.label)
+        info("another controller is master; standing by", bridge=self.expected.label)
 
     def _follow(self, lease: Lease | None) -> None:
         """Adopt the state of a lease if it is newer."""
@@ -225,7 +220,7 @@ class Mastership:
         adopt(state)
 
     def _send_lease(self, *, is_released: bool = False) -> None:
-        connection = self._expected.connection
+        connection = self.expected.connection
         if connection is None or connection.is_standby:
             return
         cookie, idle_s = (_RELEASED, _RELEASED_S) if is_released else (self._cookie, _IDLE_S)
@@ -238,7 +233,7 @@ class Mastership:
                 packed = encode_flow_mod(FlowMod(Command.ADD, flow), xid=XID, ofports=NO_NUMBERS)
             except NotEncodable as problem:
                 event = "the run-time state is too large to be shared with other controllers"
-                warn(event, bridge=self._expected.label, reason=str(problem))
+                warn(event, bridge=self.expected.label, reason=str(problem))
                 return
             connection.session.send(packed)
 

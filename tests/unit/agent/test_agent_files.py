@@ -323,11 +323,11 @@ def test_a_generation_of_a_fleet_that_changes_nothing_here_has_no_round(
         agent.store.subscribe(RoundFacts, lambda _: heard.append(config.good.view))
         later = replace(view, generation=view.generation + 1)
         config.offer(later)
-        agent.request_poll()
+        agent.wake()
         eventually(lambda: later in heard, "the next generation is applied")
         assert rounds.call_count == before
         config.offer(settled(overridden(later, ("dns", "fips2"))))
-        agent.request_poll()
+        agent.wake()
         eventually(lambda: scene.flows != flows, "the drain begins")
         assert rounds.call_count > before
 

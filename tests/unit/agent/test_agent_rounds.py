@@ -507,7 +507,7 @@ def preparing(scene: Scene) -> Iterator[tuple[Agent, Client, FleetConfig]]:
     config = FleetConfig(scene.config, VIEW, "dpu1")
     with scene.agent(config=config, resync_s=1e6) as (agent, client):
         config.offer(PLANNED)
-        agent.request_poll()
+        agent.wake()
         eventually(lambda: bool(scene.switch.held), "a change is prepared")
         yield agent, client, config
 
@@ -539,6 +539,6 @@ def test_a_view_that_is_for_now_does_not_wait_for_the_one_before(scene: Scene) -
     with preparing(scene) as (agent, _, config):
         newest = replace(settled(given(PLANNED, SMALL_CONFIG.replace("70", "10"))), switch_at_ms=0)
         config.offer(newest)
-        agent.request_poll()
+        agent.wake()
         eventually(lambda: config.good.view == newest, "the newest view is applied")
         assert len(scene.switch.applied) == 2

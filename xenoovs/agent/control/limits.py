@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiohttp import web
 
@@ -31,7 +31,6 @@ KEEP_ALIVE_S = 60.0
 SWEEP_S = 1.0
 _THREADS = 2
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 _EXECUTOR = web.AppKey("executor", ThreadPoolExecutor)
@@ -48,10 +47,9 @@ def add_executor(app: web.Application) -> None:
     app.on_cleanup.append(stop)
 
 
-async def run_beside(app: web.Application, make: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+async def run_beside(app: web.Application, make: Callable[[], R]) -> R:
     """Return what `make` returns, called in a thread of the application, because the event loop sends health checks."""
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(app.get(_EXECUTOR), lambda: make(*args, **kwargs))
+    return await asyncio.get_running_loop().run_in_executor(app.get(_EXECUTOR), make)
 
 
 async def read_body(request: web.Request) -> bytes:

@@ -34,7 +34,7 @@ from xenoovs.fleet.snapshot import (
     notices,
 )
 from xenoovs.fleet.watch import FleetWatch
-from xenoovs.log import LogForm, info, notify, start_logging
+from xenoovs.log import info, notify, start_logging
 from xenoovs.show.column import Row, page_table
 from xenoovs.store.client import DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase, role_operations
@@ -151,7 +151,7 @@ def serve_command(
         raise click.UsageError(f"--switch-after {switch_after_s:g}s is more than the {MAX_WAIT_S:g}s that DPUs wait.")
     if web is None and (tls_cert or token_file):
         raise click.UsageError("--tls-cert, --tls-key and --token-file go with --web.")
-    start_logging(LogForm(log))
+    start_logging(is_json=log == "json")
     is_ending = False
 
     def end(_number: int, _frame: object) -> None:
