@@ -149,7 +149,7 @@ def in_memory_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xenoovs.terminal.reach._switch_at", lambda _: switch)
     monkeypatch.setattr("xenoovs.terminal.reach.require_answers", lambda _: None)
     monkeypatch.setattr("xenoovs.cli.doctor.check_reachable", lambda _: None)
-    monkeypatch.setattr("xenoovs.evidence.collector.Collector.host", lambda *_: host)
+    monkeypatch.setattr("xenoovs.cli.doctor.gather", lambda *_, **__: host)
     _write_configs()
 
 

@@ -49,7 +49,7 @@ from xenoovs.model.next_hop import mac_and_port
 from xenoovs.model.tunnel import PathSelector
 from xenoovs.switch.devices import read_backend
 from xenoovs.switch.endpoint import Endpoint, require_answers
-from xenoovs.switch.host_facts import check_reachable
+from xenoovs.switch.host_facts import check_reachable, gather
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.netns import HERE, Netns, run_changes
 from xenoovs.switch.tape import is_replaying
@@ -314,7 +314,7 @@ class Question:
 
     def read(self) -> DoctorCase:
         collector = Collector(self.switch, target=self.target)
-        host = collector.host(TC_MODULES)
+        host = gather(self.endpoint, modules=TC_MODULES)
         if self.balancer is not None and self.balancer.announce is not None:
             from xenoovs.switch.vip_routes import read_bgp
 
@@ -406,7 +406,6 @@ class Question:
         return tuple(
             RequiredBackend(
                 *key,
-                services=tuple(service.name for service in services),
                 vips=tuple(dict.fromkeys(str(vip) for service in services for vip in service.claim.vips)),
                 facts=_facts(self.lab, mac=key[1], egress=key[2]),
             )

@@ -219,8 +219,9 @@ def _traced(
     trace. At most 100 links and 20 s, as ovs-vswitchd traces in its main thread. `ports`: trace only links that leave
     by one of these; None for all. Raises SwitchError."""
     from xenoovs.judge.trace import parse_visited
+    from xenoovs.switch.appctl import Appctl
 
-    texts = list[tuple[Megaflow, str]]()
+    texts, appctl = list[tuple[Megaflow, str]](), Appctl(collector.endpoint)
     links, remarks = list(findings.links), list(findings.remarks)
     judged = [number for number, link in enumerate(links) if link.is_judged]
     if ports is not None:
@@ -232,7 +233,9 @@ def _traced(
             break
         key = ",".join(f"{key.name}({key.inner})" for key in links[number].megaflow.keys)
         try:
-            text = collector.trace(key, datapath_type=state.datapath_type)
+            # Unlike ofproto/detrace (3.4 and newer), every version has it. It continues after the previous pass, by the
+            # recirc_id (xlate_in_init() of ofproto/ofproto-dpif-xlate.c), and ignores masks.
+            text = appctl.run("ofproto/trace", state.datapath_type, key)
         except CommandFailed:
             gone += 1
         else:

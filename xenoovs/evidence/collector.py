@@ -138,17 +138,6 @@ class Collector:
         """Return the flows of other programs. There may be many: call it only if they can matter."""
         return tuple(seen.flow for seen in self.switch.dump_foreign_flows(bridge))
 
-    def trace(self, key: str, *, datapath_type: str) -> str:
-        """Return the output of ofproto/trace for one packet of a megaflow: the flows that it visits now.
-
-        Unlike ofproto/detrace (3.4 and newer), every version has it. For a recirculated packet Open vSwitch continues
-        after the previous pass, by its recirc_id (xlate_in_init() of ofproto/ofproto-dpif-xlate.c). `key`: as in a
-        dump, without the ufid; its masks are ignored. Raises SwitchError, also if the megaflow no longer exists.
-        """
-        from xenoovs.switch.appctl import Appctl
-
-        return Appctl(self.endpoint).run("ofproto/trace", datapath_type, key)
-
     def chains(self, evidence: Evidence, *, is_in_kernel: bool) -> Evidence:
         """Return the evidence with the version, and whether the kernel can offload chains.
 
@@ -165,12 +154,6 @@ class Collector:
             return replace(evidence, has_tc_chains=found)
         process = find_process(self.endpoint)
         return evidence if process is None else replace(evidence, logs=(read_log(process),))
-
-    def host(self, modules: Iterable[str] = ()) -> HostFacts:
-        """Return the facts about the host. Never raises. `modules`: modules of the kernel to check."""
-        from xenoovs.switch.host_facts import gather
-
-        return gather(self.endpoint, modules=modules)
 
     def lines(self, host: HostFacts) -> tuple[str, ...]:
         """Return the lines of a dump of all megaflows; none if ovs-vswitchd does not answer."""
@@ -198,9 +181,10 @@ class Collector:
 
     def host_of_megaflows(self, evidence: Evidence, held: Iterable[Megaflow]) -> Evidence:
         """Return the evidence with the host and its log, and with the next hops of the tunnels of these megaflows."""
+        from xenoovs.switch.host_facts import gather
         from xenoovs.switch.vswitchd import find_process, netns_of, read_log
 
-        host, place, process = self.host(), netns_of(self.endpoint), find_process(self.endpoint)
+        host, place, process = gather(self.endpoint), netns_of(self.endpoint), find_process(self.endpoint)
         outers = (outer for megaflow in held for outer in encapsulations(megaflow.actions))
         remotes = tuple(dict.fromkeys(address_text(outer.remote, is_ipv6=outer.is_ipv6) for outer in outers))
         if remotes and not isinstance(place, Unknown):

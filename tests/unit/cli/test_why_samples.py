@@ -57,7 +57,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> _Recorded:
     switch.endpoint = Endpoint("unix:/nonexistent/db.sock", Path("/nonexistent"))  # type: ignore[attr-defined]
     monkeypatch.setattr(why, "reach", lambda *_: switch)
     monkeypatch.setattr(why, "finish_leftovers", lambda _: ())
-    monkeypatch.setattr(Collector, "host", lambda _: host())
+    monkeypatch.setattr("xenoovs.switch.host_facts.gather", lambda _: host())
     monkeypatch.setattr(Collector, "megaflows", lambda collector, *_, **__: datapath.megaflows(collector))
     monkeypatch.setattr(vlog, "OffloadLog", lambda _: SimpleNamespace(listen=lambda **_: ""))
     return datapath

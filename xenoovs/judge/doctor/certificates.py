@@ -33,7 +33,7 @@ class _Host:
 def check_certificates(case: DoctorCase) -> Iterator[CheckResult]:
     """Check what ports with remote_cert or remote_name need; a host without such ports has no row."""
     facts, database = case.host.tunnels, case.database
-    if facts is None or database is None:
+    if facts is None:
         return
     certificate, key, authority = (database.config.get(name) for name in ("certificate", "private_key", "ca_cert"))
     host = _Host(facts.files, certificate, key, authority, is_strongswan=_LIBRESWAN not in facts.programs)

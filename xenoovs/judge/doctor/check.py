@@ -82,7 +82,6 @@ class RequiredBackend:
     name: str
     mac: str
     egress: str
-    services: tuple[str, ...]
     vips: tuple[str, ...]
     facts: Fact[BackendFacts] = NOT_READ
 
@@ -99,8 +98,18 @@ class DoctorCase:
         return self.evidence.host
 
     @property
-    def database(self) -> Database | None:
-        return self.evidence.database
+    def database(self) -> Database:
+        """The database; empty if it could not be read."""
+        return self.evidence.database or Database()
+
+    @property
+    def has_database(self) -> bool:
+        return self.evidence.database is not None
+
+    @property
+    def wanted(self) -> Requirements:
+        """What the config requires; nothing without one."""
+        return self.required or Requirements("", (), (), 0)
 
     @property
     def daemon(self) -> Daemon | None:
@@ -120,13 +129,11 @@ class DoctorCase:
     @property
     def is_stale(self) -> bool:
         """Whether port states in the database stem from an ovs-vswitchd that no longer answers."""
-        return self.host.is_local and self.database is not None and self.daemon is None
+        return self.host.is_local and self.has_database and self.daemon is None
 
     @property
     def bridges(self) -> tuple[BridgeState, ...]:
         """The bridge of the config if it exists; without a config all bridges."""
-        if self.database is None:
-            return ()
         if self.required is None:
             return self.database.bridges
         found = self.database.bridge(self.required.bridge)
@@ -147,8 +154,6 @@ class DoctorCase:
     @property
     def kernel_ports(self) -> tuple[str, ...]:
         """The kernel devices of `ports` on bridges of the kernel's datapath, to which TC offload applies."""
-        if self.database is None:
-            return ()
         return tuple(
             port
             for port in self.ports
@@ -160,7 +165,7 @@ class DoctorCase:
 
     def interface(self, port: str) -> PortState | None:
         """Return the interface of a port on any bridge."""
-        home = None if self.database is None else self.database.bridge_of(port)
+        home = self.database.bridge_of(port)
         return None if home is None else home.port(port)
 
     def device(self, name: str) -> Fact[Device]:

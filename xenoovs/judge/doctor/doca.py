@@ -40,8 +40,7 @@ class MegaflowUse:
 
 def use_of(case: DoctorCase) -> MegaflowUse:
     """Return what the megaflows of the dump use; empty if none was read."""
-    database = case.database
-    names = () if database is None else (port.name for bridge in database.bridges for port in bridge.ports)
+    names = (port.name for bridge in case.database.bridges for port in bridge.ports)
     return _use(tuple(case.evidence.lines), frozenset(names))
 
 
@@ -82,11 +81,11 @@ def check_gone_ports(case: DoctorCase) -> Iterator[CheckResult]:
         held = f" ({use.held} in the NIC)" if use.held else ""
         seen = f"{counted(sum(use.gone.values()), 'megaflow')}{held} name port {ports} of the datapath, which is gone"
         yield check.wrong(seen, fix=Fix((PURGE,), is_safe=True))
-    foreign = Unknown("") if case.required is None else case.required.foreign
-    if case.required is not None and not isinstance(foreign, Unknown) and foreign.gone:
-        show = Fix((("ovs-ofctl", "--names", "dump-flows", case.required.bridge),))
+    foreign, bridge = case.wanted.foreign, case.wanted.bridge
+    if not isinstance(foreign, Unknown) and foreign.gone:
+        show = Fix((("ovs-ofctl", "--names", "dump-flows", bridge),))
         names = first_names(foreign.gone, most=3)
-        yield check.wrong(f"foreign flows name port {names}, which the bridge lacks", case.required.bridge, show)
+        yield check.wrong(f"foreign flows name port {names}, which the bridge lacks", bridge, show)
 
 
 # Connections or hashes: OVS-DOCA offloads the one or the other (NVIDIA DOCA documentation, OVS-DOCA).
@@ -97,14 +96,13 @@ _TRACKING, _HASHING = ("ct", "ct-action", "ct-nat"), ("hash", "dp-hash")
 
 
 def _is_doca(case: DoctorCase) -> bool:
-    database = case.database
-    return database is not None and database.has_doca and any(b.datapath_type != "system" for b in case.bridges)
+    return case.database.has_doca and any(b.datapath_type != "system" for b in case.bridges)
 
 
 def check_ct_size(case: DoctorCase) -> Iterator[CheckResult]:
     """Check hw-offload-ct-size against megaflows that track connections or hash packets."""
     check = HostCheck(_CT_SIZE, "with 0 OVS-DOCA offloads hashes of select groups, with another size connections")
-    if case.database is None or not _is_doca(case):
+    if not _is_doca(case):
         return
     value, use = case.database.config.get(_CT_SIZE, f"{DEFAULT_CT_SIZE} by default"), use_of(case)
     is_off = Profile.DOCA.of_ct_size(case.database.config) is Profile.DOCA_NO_CT
@@ -131,7 +129,7 @@ def check_hugepages(case: DoctorCase) -> Iterator[CheckResult]:
     """Check the reserved huge pages, if DPDK or DOCA is in use."""
     check = HostCheck("huge pages", "DPDK and DOCA keep packets and rules in huge pages and do not start without them")
     database = case.database
-    if database is None or not _uses_hugepages(case):
+    if not _uses_hugepages(case):
         return
     kernel = case.host.kernel
     has = kernel if isinstance(kernel, Unknown) else kernel.hugepages_bytes
@@ -151,7 +149,7 @@ def check_hugepages(case: DoctorCase) -> Iterator[CheckResult]:
 def check_doca_init(case: DoctorCase) -> Iterator[CheckResult]:
     """Check doca-init, if a bridge of OVS-DOCA has the userspace datapath."""
     check = HostCheck("doca-init", "without it bridges of the userspace datapath do not use DOCA")
-    if case.database is None or not _is_doca(case):
+    if not _is_doca(case):
         return
     is_set = case.database.config.get("doca-init") == "true"
     yield check.judge(
@@ -161,8 +159,8 @@ def check_doca_init(case: DoctorCase) -> Iterator[CheckResult]:
 
 def _uses_hugepages(case: DoctorCase) -> bool:
     types = {interface.type for bridge in case.bridges for interface in bridge.ports}
-    config = case.database.config if case.database is not None else {}
-    return bool(types & {"dpdk", "doca"}) or "true" in (config.get("doca-init"), config.get("dpdk-init"))
+    settings = map(case.database.config.get, ("doca-init", "dpdk-init"))
+    return bool(types & {"dpdk", "doca"}) or "true" in settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +189,7 @@ NOTES = tuple(ReleaseNote(**row) for row in json.loads(Path(__file__).with_name(
 
 
 def _crosses_uplinks(case: DoctorCase, use: MegaflowUse) -> bool:
-    required = case.required
-    ports = {(a, b) for a in required.ingress for b in required.egress} if required is not None else set()
+    ports = {(a, b) for a in case.wanted.ingress for b in case.wanted.egress}
     uplinks = {device.name for device in uplinks_of(case, case.ports)}
     return any(a != b and {a, b} <= uplinks for a, b in ports | use.paths)
 
@@ -200,9 +197,7 @@ def _crosses_uplinks(case: DoctorCase, use: MegaflowUse) -> bool:
 SHAPES: Mapping[str, Callable[[DoctorCase, MegaflowUse], bool]] = {
     "between-uplinks": _crosses_uplinks,
     "meter-and-sflow": lambda case, use: use.of("meter") > 0 and any("sflow" in b.exporters for b in case.bridges),
-    "ct-turned-off": lambda case, use: (
-        use.of(*_TRACKING) > 0 and case.database is not None and case.database.config.get(_CT_SIZE) == "0"
-    ),
+    "ct-turned-off": lambda case, use: use.of(*_TRACKING) > 0 and case.database.config.get(_CT_SIZE) == "0",
     "bluefield-3": lambda case, _use: any(each.device_id == BLUEFIELD_3 for each in case.host.eswitches),
     "ct-and-hash": lambda _case, use: use.of(*_TRACKING) > 0 and use.of(*_HASHING) > 0,
 }
@@ -211,7 +206,7 @@ SHAPES: Mapping[str, Callable[[DoctorCase, MegaflowUse], bool]] = {
 def check_notes(case: DoctorCase, *, notes: Iterable[ReleaseNote] = NOTES) -> Iterator[CheckResult]:
     """Report the known issues of this release that affect this host; those of all releases if it is unknown."""
     check = HostCheck("release notes", "a known issue of the release may crash Open vSwitch or keep flows in software")
-    if case.database is None or not _is_doca(case):
+    if not _is_doca(case):
         return
     version, use, met = case.database.doca_version, use_of(case), False
     for note in notes:

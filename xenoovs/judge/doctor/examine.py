@@ -42,7 +42,7 @@ def check_duplicates(case: DoctorCase) -> Iterator[CheckResult]:
     """Check that each MAC belongs to one backend behind one port."""
     check = HostCheck("backend MAC unique", "a copied line in a config sends clients of two backends to one")
     by_mac: dict[str, list[RequiredBackend]] = {}
-    for backend in _backends(case):
+    for backend in case.wanted.backends:
         by_mac.setdefault(backend.mac, []).append(backend)
     for mac, backends in by_mac.items():
         names = ", ".join(dict.fromkeys(backend.name for backend in backends))
@@ -58,10 +58,8 @@ def check_duplicates(case: DoctorCase) -> Iterator[CheckResult]:
 def check_mac_is_known(case: DoctorCase) -> Iterator[CheckResult]:
     """Check that the bridge has learned the MAC on the right port, or that this host has it as a neighbour."""
     check = HostCheck("backend MAC known", "packets to a MAC that no machine has are lost silently")
-    if case.required is None:
-        return
-    learned = case.host.learned.get(case.required.bridge, {})
-    for backend in _backends(case):
+    learned = case.host.learned.get(case.wanted.bridge, {})
+    for backend in case.wanted.backends:
         state, seen = _mac_location(case, backend, learned.get(backend.mac))
         fix = Fix((("ip", "link", "show"),), is_remote=True) if state is CheckState.UNKNOWN else None
         yield check.row(state, seen, f"{backend.name} {backend.mac}", fix=fix)
@@ -86,7 +84,7 @@ def _mac_location(case: DoctorCase, backend: RequiredBackend, port: str | None) 
 
 def check_vip(case: DoctorCase) -> Iterator[CheckResult]:
     check = HostCheck("VIP on lo", "a host drops packets to an address that it does not have")
-    for backend in _backends(case):
+    for backend in case.wanted.backends:
         for vip in backend.vips:
             subject = f"{backend.name} {vip}"
             if isinstance(backend.facts, Unknown):
@@ -104,7 +102,7 @@ def check_vip(case: DoctorCase) -> Iterator[CheckResult]:
 
 def check_sysctls(case: DoctorCase) -> Iterator[CheckResult]:
     """Check the sysctls of backends with IPv4 VIPs: IPv6 has neither ARP nor rp_filter."""
-    for backend in _backends(case):
+    for backend in case.wanted.backends:
         if not any("." in vip for vip in backend.vips):
             continue
         for check, required, is_right, value in _SYSCTLS:
@@ -148,10 +146,6 @@ def check_bgp(case: DoctorCase) -> Iterator[CheckResult]:
     for vip in bgp.refused:
         seen = f"bgpd would not announce it: neither `redistribute kernel` nor `network {prefix_text(vip_of(vip))}`"
         yield check.wrong(seen, vip)
-
-
-def _backends(case: DoctorCase) -> tuple[RequiredBackend, ...]:
-    return () if case.required is None else case.required.backends
 
 
 CheckFunction = Callable[[DoctorCase], Iterable[CheckResult]]

@@ -189,8 +189,7 @@ def _needed_mtu(case: DoctorCase, sizes: Mapping[str, int]) -> dict[str, int]:
     if widest is None:
         return {}
     representors = {name for name, device in devices.items() if device.is_representor}
-    egress = frozenset(wanted.egress) if wanted is not None else frozenset()
-    return dict.fromkeys(sorted(representors | egress), widest)
+    return dict.fromkeys(sorted(representors | frozenset(case.wanted.egress)), widest)
 
 
 def _functions(case: DoctorCase) -> tuple[str, ...]:
@@ -210,7 +209,7 @@ _PROVIDERS = {"linux_tc": "tc", "dpdk_flow_api": "dpdk"}
 def check_on_bridge(case: DoctorCase) -> Iterator[CheckResult]:
     """Check that each port of the config is on its bridge. Images of BlueField put p0 and p1 on two bridges."""
     check = HostCheck("port on bridge", "a bridge forwards only between its own ports")
-    if case.database is None or case.required is None:
+    if case.required is None or not case.has_database:
         return
     bridge = case.required.bridge
     for port in case.ports:
@@ -227,7 +226,7 @@ def check_on_bridge(case: DoctorCase) -> Iterator[CheckResult]:
 
 
 def _ports_of(case: DoctorCase, bridge: str) -> str:
-    state = None if case.database is None else case.database.bridge(bridge)
+    state = case.database.bridge(bridge)
     names = [port.name for port in state.ports if port.name != bridge] if state is not None else []
     return f"{bridge} has {', '.join(names) or 'no ports'}"
 
@@ -326,7 +325,7 @@ def _sharing(case: DoctorCase, history: OffloadHistory, port: str) -> str | None
 
 def _provider(case: DoctorCase, port: str, provider: str) -> tuple[CheckState, str]:
     """Judge a provider: dummy is no hardware, and tc gets only flows of the kernel's datapath."""
-    home = None if case.database is None else case.database.bridge_of(port)
+    home = case.database.bridge_of(port)
     if provider == "dummy":
         return CheckState.WRONG, "dummy: for tests, without hardware"
     if provider == "tc" and home is not None and home.datapath_type != "system":
@@ -379,7 +378,6 @@ def judge_ingress(check: HostCheck, case: DoctorCase, name: str) -> CheckResult:
 def check_tc_rules(case: DoctorCase) -> Iterator[CheckResult]:
     """Check that every TC rule belongs to a current megaflow."""
     check = HostCheck("TC rules", "the kernel and the NIC apply these rules before Open vSwitch sees a packet")
-    preempting = () if case.required is None else case.required.preempting
     for port in case.kernel_ports:
         device = case.device(port)
         if isinstance(device, Unknown) or device.ingress is not True:
@@ -390,7 +388,7 @@ def check_tc_rules(case: DoctorCase) -> Iterator[CheckResult]:
             yield check.unknown(rules.reason, port)
         elif rules.stale:
             yield check.wrong(f"{rules.stale} of {rules.total} are of Open vSwitch, but of no megaflow", port, show)
-        elif met := [rule for rule in preempting if rule.device == port]:
+        elif met := [rule for rule in case.wanted.preempting if rule.device == port]:
             # They belong to other programs: the command only shows them.
             state = CheckState.WRONG if any(rule.is_effective for rule in met) else CheckState.UNKNOWN
             more = f"; and {len(met) - _SHOWN} more" if len(met) > _SHOWN else ""

@@ -75,7 +75,7 @@ def check_settings(case: DoctorCase) -> Iterator[CheckResult]:
 def check_leftovers(case: DoctorCase) -> Iterator[CheckResult]:
     """Check for temporary changes that killed runs left behind; each run records them before it makes them."""
     check = HostCheck("leftovers", "they cost CPU or a hardware entry, or are a half-finished change")
-    if not case.host.is_local or case.database is None:
+    if not (case.host.is_local and case.has_database):
         return
     fix = Fix((UNDO_LEFTOVERS,), is_safe=True)
     for leftover in case.host.leftovers:
@@ -89,17 +89,15 @@ def check_restore_wait(case: DoctorCase) -> Iterator[CheckResult]:
     check = HostCheck(
         "flow-restore-wait", "an ovs-vswitchd that starts with it forwards no new connections until it is removed"
     )
-    if case.database is None or case.database.config.get("flow-restore-wait") != "true":
-        return
-    yield check.wrong(
-        "true, as a planned restart sets it until the flows are restored", fix=Fix((unset_config("flow-restore-wait"),))
-    )
+    if case.database.config.get("flow-restore-wait") == "true":
+        seen = "true, as a planned restart sets it until the flows are restored"
+        yield check.wrong(seen, fix=Fix((unset_config("flow-restore-wait"),)))
 
 
 def check_vlan_limit(case: DoctorCase) -> Iterator[CheckResult]:
     """Report vlan-limit if Open vSwitch reads more than one tag: flows match and write the outer one alone."""
     check = HostCheck("vlan-limit", "above 1, or 0, services get frames with two tags, whose inner tag stays")
-    limit = "1" if case.database is None else case.database.config.get("vlan-limit", "1")
+    limit = case.database.config.get("vlan-limit", "1")
     if limit != "1":
         yield check.wrong(f"{limit}: two tags are not supported", fix=Fix((unset_config("vlan-limit"),)))
 
@@ -107,9 +105,9 @@ def check_vlan_limit(case: DoctorCase) -> Iterator[CheckResult]:
 def check_fork(case: DoctorCase) -> Iterator[CheckResult]:
     """Report the build of Open vSwitch: versions of NVIDIA's fork are not those of upstream."""
     check = HostCheck("build", "OVS-DOCA offloads other flows, with other settings, than upstream of the same version")
-    database = case.database
-    if database is None:
+    if not case.has_database:
         return
+    database = case.database
     if not database.has_doca:
         if isinstance(case.host.daemon, Unresponsive):
             yield check.unknown("without DOCA; ovs-vswitchd does not answer which build it is")
@@ -129,15 +127,10 @@ def check_fork(case: DoctorCase) -> Iterator[CheckResult]:
 
 def check_hw_offload(case: DoctorCase) -> Iterator[CheckResult]:
     check = HostCheck("hw-offload", "without it Open vSwitch offers no flow to the NIC")
-    database = case.database
-    if database is None:
-        return
-    value = database.config.get("hw-offload")
-    yield check.judge(
-        value == "true",
-        "not set, which means false" if value is None else value,
-        fix=Fix((set_config("hw-offload", "true"), PURGE), is_safe=True),
-    )
+    value = case.database.config.get("hw-offload")
+    if case.has_database:
+        fix = Fix((set_config("hw-offload", "true"), PURGE), is_safe=True)
+        yield check.judge(value == "true", "not set, which means false" if value is None else value, fix=fix)
 
 
 def check_offload_in_effect(case: DoctorCase) -> Iterator[CheckResult]:
@@ -145,12 +138,12 @@ def check_offload_in_effect(case: DoctorCase) -> Iterator[CheckResult]:
     check = HostCheck(
         "hw-offload in effect", "a setting that changed after the start of ovs-vswitchd may need a restart"
     )
-    database, daemon = case.database, case.daemon
+    daemon = case.daemon
     if isinstance(case.host.daemon, Unresponsive):
         yield check.unknown(_UNANSWERED)
-    if database is None or daemon is None:
+    if daemon is None or not case.has_database:
         return
-    state, is_set = daemon.offload, database.config.get("hw-offload") == "true"
+    state, is_set = daemon.offload, case.database.config.get("hw-offload") == "true"
     if isinstance(state, Unknown):
         yield check.unknown(state.reason)
     elif is_set and state.is_on and not isinstance(daemon.history, Unknown) and daemon.history.had_ports_before:
@@ -171,7 +164,7 @@ _OFFLOAD_PROVIDERS = ("tc", "dpdk", "doca", "dummy", "dummy_x")
 def check_offload_priority(case: DoctorCase) -> Iterator[CheckResult]:
     """Check the order of offload providers (dpif_offload_set_global_cfg() of lib/dpif-offload.c, since 3.7)."""
     check = HostCheck("hw-offload-priority", "a port gets the first provider that takes it, in this order")
-    value = None if case.database is None else case.database.config.get("hw-offload-priority")
+    value = case.database.config.get("hw-offload-priority")
     if value is None:
         return
     fix = Fix((unset_config("hw-offload-priority"),), needs_restart=True)
@@ -189,10 +182,9 @@ def check_tc_policy(case: DoctorCase) -> Iterator[CheckResult]:
         "tc-policy",
         "skip_hw keeps every rule out of the NIC; none lets the driver decide; skip_sw makes refusals visible",
     )
-    database = case.database
-    if database is None or not any(bridge.datapath_type == "system" for bridge in case.bridges):
+    if not any(bridge.datapath_type == "system" for bridge in case.bridges):
         return
-    value = database.config.get("tc-policy", "none")
+    value = case.database.config.get("tc-policy", "none")
     state, seen, needs_restart = _tc_policy(value, case.daemon)
     commands = (unset_config("tc-policy"),) if value == _NO_TC else ()
     fix = Fix(commands, is_safe=True, needs_restart=needs_restart) if commands or needs_restart else None
@@ -219,38 +211,30 @@ def check_max_idle(case: DoctorCase) -> Iterator[CheckResult]:
     check = HostCheck(
         "max-idle", "a megaflow idle for this long leaves the NIC, and its next packet is forwarded in software"
     )
-    database = case.database
-    if database is None:
-        return
-    idle = _number(database.config, "max-idle", DEFAULT_MAX_IDLE_MS)
-    delay = _number(database.config, "offloaded-stats-delay", DEFAULT_STATS_DELAY_MS)
-    late = delay + _number(database.config, "max-revalidator", DEFAULT_MAX_REVALIDATOR_MS)
-    yield check.judge(
-        idle > late,
-        f"{idle} ms; counters of the NIC are up to {late} ms old",
-        fix=Fix((unset_config("max-idle"),), is_safe=True),
-    )
+    config, fix = case.database.config, Fix((unset_config("max-idle"),), is_safe=True)
+    idle = _number(config, "max-idle", DEFAULT_MAX_IDLE_MS)
+    late = _number(config, "offloaded-stats-delay", DEFAULT_STATS_DELAY_MS)
+    late += _number(config, "max-revalidator", DEFAULT_MAX_REVALIDATOR_MS)
+    if case.has_database:
+        yield check.judge(idle > late, f"{idle} ms; counters of the NIC are up to {late} ms old", fix=fix)
 
 
 def check_max_revalidator(case: DoctorCase) -> Iterator[CheckResult]:
     """Check that max-revalidator is shorter than max-idle."""
     check = HostCheck("max-revalidator", "counters of flows are updated, and idle megaflows removed, at this interval")
-    database = case.database
-    if database is None:
-        return
-    value = _number(database.config, "max-revalidator", DEFAULT_MAX_REVALIDATOR_MS)
-    idle = _number(database.config, "max-idle", DEFAULT_MAX_IDLE_MS)
-    yield check.judge(value < idle, f"{value} ms", fix=Fix((unset_config("max-revalidator"),), is_safe=True))
+    value = _number(case.database.config, "max-revalidator", DEFAULT_MAX_REVALIDATOR_MS)
+    idle = _number(case.database.config, "max-idle", DEFAULT_MAX_IDLE_MS)
+    if case.has_database:
+        yield check.judge(value < idle, f"{value} ms", fix=Fix((unset_config("max-revalidator"),), is_safe=True))
 
 
 def check_flow_limit(case: DoctorCase) -> Iterator[CheckResult]:
     """Check flow-limit. The limit starts at 10,000, grows with the flows and falls if revalidators are slow."""
     check = HostCheck("flow-limit", "above it Open vSwitch installs no megaflow and forwards in software")
-    database, daemon = case.database, case.daemon
-    if database is None or case.required is None:
+    if case.required is None or not case.has_database:
         return
-    limit, entries = _number(database.config, "flow-limit", DEFAULT_FLOW_LIMIT), case.required.entries
-    now = daemon.flow_limit if daemon is not None else Unknown("")
+    limit, entries = _number(case.database.config, "flow-limit", DEFAULT_FLOW_LIMIT), case.required.entries
+    now = Unknown("") if case.daemon is None else case.daemon.flow_limit
     current = "" if isinstance(now, Unknown) else f" ({now} now)"
     yield check.judge(
         entries < limit,
@@ -270,16 +254,14 @@ _SHOWN = 3
 
 def check_bridge(case: DoctorCase) -> Iterator[CheckResult]:
     check = HostCheck("bridge", "flows are installed on a bridge")
-    database = case.database
-    if database is None or case.required is None:
+    if case.required is None or not case.has_database:
         return
-    name = case.required.bridge
-    if database.bridge(name) is not None:
+    name, present = case.required.bridge, [bridge.name for bridge in case.database.bridges]
+    if name in present:
         yield check.ok("exists", name)
-        return
-    present = ", ".join(bridge.name for bridge in database.bridges) or "none"
-    fix = Fix((vsctl("add-br", name),))
-    yield check.wrong(f"does not exist; existing bridges: {present}", name, fix=fix)
+    else:
+        seen = f"does not exist; existing bridges: {', '.join(present) or 'none'}"
+        yield check.wrong(seen, name, fix=Fix((vsctl("add-br", name),)))
 
 
 def check_datapath_type(case: DoctorCase) -> Iterator[CheckResult]:
@@ -448,16 +430,14 @@ def _cost(cost: ForeignCost) -> str:
 def check_ovn(case: DoctorCase) -> Iterator[CheckResult]:
     """Report the bridges of OVN; the config must not name one of them. A host without OVN has no row."""
     check = HostCheck("OVN here", "ovn-controller deletes flows of other programs from its bridge")
-    if case.database is None:
-        return
-    wanted = None if case.required is None else case.required.bridge
     for bridge in case.database.bridges:
+        is_wanted = bridge.name == case.wanted.bridge
         if bridge.ovn is None:
             continue
         if not bridge.ovn.is_owner:
             seen = f"shared with OVN: {bridge.ovn.evidence}; give no service an address of its networks"
-            yield check.row(CheckState.UNKNOWN if bridge.name == wanted else CheckState.OK, seen, bridge.name)
-        elif bridge.name == wanted:
+            yield check.row(CheckState.UNKNOWN if is_wanted else CheckState.OK, seen, bridge.name)
+        elif is_wanted:
             yield check.wrong(
                 f"the config names it, but {_owner(bridge, bridge.ovn.evidence, case.database.chassis)}", bridge.name
             )

@@ -25,8 +25,8 @@ _PORTS = HostCheck("source ports of host", "a path by source port costs one mega
 
 def check_probe_ports(case: DoctorCase) -> Iterator[CheckResult]:
     """Check that the agent's internal port is on the bridge and up."""
-    required = case.required
-    if required is None or case.database is None:
+    required = case.wanted
+    if not case.has_database:
         return
     for port in dict.fromkeys(tunnel.probe_port for tunnel in required.tunnels if tunnel.probe_port is not None):
         up = ("ip", "link", "set", "dev", port, "up")
@@ -47,7 +47,7 @@ def check_probe_ports(case: DoctorCase) -> Iterator[CheckResult]:
 
 def check_reflectors(case: DoctorCase) -> Iterator[CheckResult]:
     """Check by the agent's probes that each remote answers, and with which TOS."""
-    for tunnel in () if case.required is None else case.required.tunnels:
+    for tunnel in case.wanted.tunnels:
         if isinstance(tunnel.remotes, Unknown):
             yield _ANSWERS.unknown(tunnel.remotes.reason, tunnel.name)
             continue
@@ -71,7 +71,7 @@ def check_reflectors(case: DoctorCase) -> Iterator[CheckResult]:
 
 def check_source_ports(case: DoctorCase) -> Iterator[CheckResult]:
     """Check that the config bounds the source ports of the host, if they cost megaflows."""
-    for tunnel in () if case.required is None else case.required.tunnels:
+    for tunnel in case.wanted.tunnels:
         if tunnel.has_source_ports:
             yield _PORTS.ok("bounded by `source_ports` in the config", tunnel.name)
         elif tunnel.has_source_ports is not None:
@@ -95,12 +95,10 @@ _LOSING = HostCheck("tunnel port unused", "answers from its remote are lost, as 
 
 def check_tunnel_ports(case: DoctorCase) -> Iterator[CheckResult]:
     """Compare the ports of tunnels with those of the config; a config without tunnels has no row."""
-    if case.required is None or case.database is None:
-        return
-    bridge = case.database.bridge(case.required.bridge)
+    bridge = case.database.bridge(case.wanted.bridge)
     if bridge is None:
         return
-    wanted = {port.name: port for port in case.required.tunnel_ports}
+    wanted = {port.name: port for port in case.wanted.tunnel_ports}
     for port in wanted.values():
         home = case.database.bridge_of(port.name)
         if home is not None and home.name != bridge.name:
@@ -113,7 +111,7 @@ def check_tunnel_ports(case: DoctorCase) -> Iterator[CheckResult]:
                 if port.bfd:
                     yield _check_session(state)
     for state in bridge.ports:
-        if state.mark is not None and state.name not in {*wanted, *case.required.egress}:
+        if state.mark is not None and state.name not in {*wanted, *case.wanted.egress}:
             fix = Fix((vsctl("del-port", bridge.name, state.name),))
             remote, options = state.options.get("remote_ip"), state.options
             shared = (one for one in wanted.values() if _takes_from(state.type, options, one.type, dict(one.options)))
@@ -245,7 +243,7 @@ def check_tunnel_ends(case: DoctorCase) -> Iterator[CheckResult]:
 
 def check_keys(case: DoctorCase) -> Iterator[CheckResult]:
     """Check that Open vSwitch has the keys of the config, and that other users cannot read their files."""
-    for key in () if case.required is None else case.required.keys:
+    for key in case.wanted.keys:
         if isinstance(key.has_key, Unknown):
             yield _KEY.wrong(key.has_key.reason, key.port)
         elif not key.has_key:
@@ -259,7 +257,7 @@ def check_keys(case: DoctorCase) -> Iterator[CheckResult]:
 
 
 def _check_route(case: DoctorCase, end: TunnelEnd, route: RouteTo, subject: str) -> CheckResult:
-    home = case.database.bridge_of(route.device) if case.database is not None else None
+    home = case.database.bridge_of(route.device)
     if route.is_local:
         return _ROUTE.wrong("it is an address of this host", subject)
     if end.is_userspace:
@@ -281,7 +279,7 @@ def _check_route(case: DoctorCase, end: TunnelEnd, route: RouteTo, subject: str)
         return _ROUTE.wrong(seen, subject)
     device = case.device(route.device)
     mine = None if isinstance(device, Unknown) else device.switch_id
-    ingress = () if case.required is None else case.required.ingress
+    ingress = case.wanted.ingress
     known = (found for found in map(case.device, ingress) if not isinstance(found, Unknown))
     switches = {found.switch_id for found in known if found.switch_id is not None}
     if switches and mine not in switches:
@@ -317,11 +315,10 @@ def _check_mtu(case: DoctorCase, facts: TunnelFacts, end: TunnelEnd, route: Rout
 
 def _needed_mtu(case: DoctorCase, facts: TunnelFacts, end: TunnelEnd, route: RouteTo) -> tuple[int, str]:
     """Return the smallest MTU for packets of the clients in a tunnel, and its parts as text."""
-    ingress = () if case.required is None else case.required.ingress
-    sizes = [found.mtu for found in map(case.device, ingress) if not isinstance(found, Unknown)]
+    sizes = [found.mtu for found in map(case.device, case.wanted.ingress) if not isinstance(found, Unknown)]
     inner, parts = max(sizes, default=_CLIENT_MTU), [f"{end.overhead} of {end.kind}"]
     need = inner + end.overhead
-    if case.required is not None and end.port in case.required.tagged:
+    if end.port in case.wanted.tagged:
         need += _TAG
         parts.append(f"{_TAG} of a tag")
     if end.kind == "geneve" and _is_of_ovn(case, end):
@@ -334,7 +331,7 @@ def _needed_mtu(case: DoctorCase, facts: TunnelFacts, end: TunnelEnd, route: Rou
 
 
 def _is_of_ovn(case: DoctorCase, end: TunnelEnd) -> bool:
-    home = case.database.bridge_of(end.port) if case.database is not None else None
+    home = case.database.bridge_of(end.port)
     return home is not None and home.ovn is not None and home.ovn.is_owner
 
 

@@ -393,7 +393,7 @@ DOCA: dict[str, DoctorCase] = {
 MAC, OTHER_MAC, VIP = "02:00:5e:10:00:02", "02:00:5e:10:00:03", "10.3.10.45"
 RIGHT = {"arp_ignore": 1, "arp_announce": 2, "rp_filter": 0}
 SELF = BackendFacts((MAC,), ("127.0.0.1", VIP), RIGHT)
-ONE = RequiredBackend("one", MAC, "p1", ("dns",), (VIP,), facts=SELF)
+ONE = RequiredBackend("one", MAC, "p1", (VIP,), facts=SELF)
 FAR = replace(ONE, facts=Unknown("a backend is not reached from here"))
 NEIGHBOUR = Neighbour("192.0.2.7", MAC, "eth1")
 
@@ -407,7 +407,7 @@ def _facts(**changes: Any) -> DoctorCase:
 
 
 BACKENDS: dict[str, DoctorCase] = {
-    "two services": _backends(ONE, replace(ONE, services=("web",))),
+    "two services": _backends(ONE, ONE),
     "two names": _backends(ONE, replace(ONE, name="two")),
     "two names behind two ports": _backends(ONE, replace(ONE, name="two", egress="p2")),
     "two ports": _backends(ONE, replace(ONE, egress="p2")),
