@@ -407,20 +407,14 @@ def fleet_checks(balancer: Balancer, watches: FleetWatches, last: tuple[Balancer
         if before.get(service.name) is service:
             names = ((service.name, backend.name) for backend in service.backends)
             checks |= {name: known.by_backend[name] for name in names if name in known.by_backend}
-        elif service.health is not None and service.health.probe is not ProbeKind.NONE:
-            checks |= _checks_of(service, service.health, watches, _resolved_vip(service, balancer))
+        elif service.health is not None:
+            often, vip = service.health.of_check, _resolved_vip(service, balancer)
+            seldom = replace(often, interval_ms=SELF_CHECK_MS, fast_interval_ms=SELF_CHECK_MS)
+            for backend in service.backends:
+                if (target := target_of(service, backend)) is not None:
+                    health = often if target in watches.witnessed else seldom
+                    checks[service.name, backend.name] = check_of(service, backend, health, vip)
     return known if checks == known.by_backend else Checks(by_check(checks), checks)
-
-
-def _checks_of(
-    service: Service, health: Health, watches: FleetWatches, vip: IPAddress
-) -> Iterator[tuple[BackendName, Check]]:
-    often = health.of_check
-    seldom = replace(often, interval_ms=SELF_CHECK_MS, fast_interval_ms=SELF_CHECK_MS)
-    for backend in service.backends:
-        if (target := target_of(service, backend)) is not None:
-            check = check_of(service, backend, often if target in watches.witnessed else seldom, vip)
-            yield (service.name, backend.name), check
 
 
 def fleet_shares(balancer: Balancer, watches: FleetWatches) -> KnownShares:

@@ -26,7 +26,6 @@ from xenoovs.agent.runtime_file import RuntimeFile
 from xenoovs.agent.state import (
     AgentState,
     ConfigFollowed,
-    PathPin,
     Runtime,
     Tick,
     after,
@@ -270,8 +269,8 @@ class Reloader:
     async def pin(self, remote: str, path: str | None) -> None:
         """Keep all blocks of a remote on one path; None to end that. Raises RequestRefused."""
         before = self._store.state.runtime
-        others = tuple(pin for pin in before.pins if pin.remote != remote)
-        pins = others if path is None else (*others, PathPin(remote, path))
+        others = {name: pinned for name, pinned in before.pins.items() if name != remote}
+        pins = others if path is None else {**others, remote: path}
         if await self._set(replace(before, pins=pins)):
             info("pin ended" if path is None else "pinned", remote=remote, **({} if path is None else {"path": path}))
 

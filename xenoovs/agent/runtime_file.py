@@ -16,7 +16,7 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
-from xenoovs.agent.state import PathPin, Runtime
+from xenoovs.agent.state import Runtime
 from xenoovs.display import decimal
 from xenoovs.errors import StateUnusable
 from xenoovs.show.snapshot import Override
@@ -95,7 +95,8 @@ def render_runtime(runtime: Runtime) -> str:
     ]
     clocks = {"clocks": _clocks()} if any(override.until_s is not None for override in runtime.overrides) else {}
     withdrawn = {"withdrawn": True} if runtime.is_withdrawn else {}
-    pins = {"pins": [{"remote": pin.remote, "path": pin.path} for pin in runtime.pins]} if runtime.pins else {}
+    pinned = [{"remote": remote, "path": path} for remote, path in runtime.pins.items()]
+    pins = {"pins": pinned} if pinned else {}
     moves = {"moves_paused": True} if runtime.are_moves_paused else {}
     document = {"version": 1, "paused": runtime.is_paused, **withdrawn, **clocks, **pins, **moves, "overrides": rows}
     return json.dumps(document, indent=2) + "\n"
@@ -132,19 +133,19 @@ def parse_runtime(data: bytes) -> Runtime:
         raise ValueError("two overrides are for one backend")
     if any(override.until_s is not None for override in overrides):
         overrides = _on_this_clock(overrides, document.get("clocks"))
-    pins = tuple(map(_pin, document.get("pins", [])))
-    if len({pin.remote for pin in pins}) < len(pins):
+    pins = dict(map(_pin, document.get("pins", [])))
+    if len(pins) < len(document.get("pins", [])):
         raise ValueError("two pins are for one remote")
     are_paused = document.get("moves_paused", False)
     return Runtime(overrides, document["paused"], document.get("withdrawn", False), pins, are_paused)
 
 
-def _pin(row: object) -> PathPin:
+def _pin(row: object) -> tuple[str, str]:
     if not isinstance(row, Mapping) or set(row) != {"remote", "path"}:
         raise ValueError("the keys of a pin are not exactly remote and path")
     if not all(isinstance(name, str) and 0 < len(name) < _MAX_NAME for name in row.values()):
         raise ValueError("remote or path is not a name")
-    return PathPin(row["remote"], row["path"])
+    return row["remote"], row["path"]
 
 
 def _on_this_clock(overrides: tuple[Override, ...], saved: object) -> tuple[Override, ...]:

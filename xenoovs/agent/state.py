@@ -68,21 +68,14 @@ def require_weights(configured: Balancer, in_use: Balancer) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class PathPin:
-    """A pin: all blocks of a remote (`rack7/b`) stay on one path, whatever its state is."""
-
-    remote: str
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
 class Runtime:
-    """What operators set at run time: at most one override for each backend, and one pin for each remote."""
+    """What operators set at run time: at most one override for each backend. `pins`: the paths on which all blocks of a
+    remote (`rack7/b`) stay, whatever their state is, by remote."""
 
     overrides: tuple[Override, ...] = ()
     is_paused: bool = False
     is_withdrawn: bool = False
-    pins: tuple[PathPin, ...] = ()
+    pins: Mapping[str, str] = field(default_factory=dict)
     are_moves_paused: bool = False
 
 

@@ -174,10 +174,6 @@ class ProbePort:
         self._socket = in_namespace(netns, lambda: _open(device, _ETH_ALL if is_listener else _ETH_IPV4))
         self.mac: bytes = self._socket.getsockname()[4]
 
-    def fileno(self) -> int:
-        """Return the descriptor, for an event loop."""
-        return self._socket.fileno()
-
     def close(self) -> None:
         self._socket.close()
 

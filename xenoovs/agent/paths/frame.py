@@ -231,10 +231,6 @@ class Search:
         self._sent: dict[int, dict[int, set[int]]] = {port: {ttl: set() for ttl in DISTANCES} for port in self._found}
 
     @property
-    def has_answers(self) -> bool:
-        return any(self._found.values())
-
-    @property
     def has_gap(self) -> bool:
         """Return whether all routers at some distance are silent, so that paths that differ only there look equal."""
         return any(not any(ttl in found for found in self._found.values()) for ttl in self._distances)
@@ -277,7 +273,7 @@ class Search:
     def differing(self, most: int, *, keep: Iterable[int] = ()) -> tuple[int, ...]:
         """Return ports on different paths, at most `most`: first those to keep, then those with the most answers."""
         chosen, order = list(keep), {port: number for number, port in enumerate(self._found)}
-        if not self.has_answers:
+        if not any(self._found.values()):
             return tuple(chosen)
         for port in sorted(self._found, key=lambda port: (-len(self._found[port]), order[port])):
             if len(chosen) < most and all(differ(self._found[port], self.routers(other)) for other in chosen):

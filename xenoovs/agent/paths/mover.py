@@ -91,7 +91,7 @@ class Mover:
         owners, home = remote.owners(self.state.placed.get(service.name, found.active)), remote.owners(found.home)
         if owners is None or home is None:
             return None
-        pin = next((pin.path for pin in self.state.runtime.pins if pin.remote == service.name), None)
+        pin = self.state.runtime.pins.get(service.name)
         return Placement(owners, home, tuple(pin not in names or name == pin for name in names))
 
     def discover(self, service: str) -> bool:

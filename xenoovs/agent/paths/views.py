@@ -37,8 +37,7 @@ class RemoteMoment:
 
     @property
     def pinned(self) -> str:
-        pins = self.mover.state.runtime.pins
-        return next((pin.path for pin in pins if pin.remote == self.remote.service.name), "")
+        return self.mover.state.runtime.pins.get(self.remote.service.name, "")
 
     @property
     def problem(self) -> str:
