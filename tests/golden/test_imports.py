@@ -9,7 +9,7 @@ import pytest
 
 from tests.command_line import CommandLine
 from tests.golden.test_flows import compare
-from xenoovs.cli.import_ import Source
+from xenoovs.cli.config import Source
 from xenoovs.errors import ParseError
 from xenoovs.migrate.draft import DraftSwitch, render
 from xenoovs.model.load import parse_config

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from enum import Enum
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,7 +18,7 @@ from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, ServiceProgram, compile_config, sorted_flows
 from xenoovs.decision.decide import tolerance_of
 from xenoovs.display import percent
-from xenoovs.errors import ConfigError, Finding, counted, did_you_mean
+from xenoovs.errors import ConfigError, FileUnusable, Finding, ParseError, XenoovsError, counted, did_you_mean, worded
 from xenoovs.model.templates import describe_templates, read_template, template_names
 from xenoovs.openflow.flow import Command, GroupMod
 from xenoovs.openflow.group import with_groups
@@ -23,6 +27,12 @@ from xenoovs.terminal.completion import complete_template
 from xenoovs.terminal.load import load, load_resolved
 from xenoovs.terminal.options import OutputFormat, config_argument, findings_option
 from xenoovs.terminal.output import SarifResult, echo, print_table, print_text
+
+if TYPE_CHECKING:
+    from xenoovs.migrate.draft import Draft, DraftSwitch
+
+_LARGEST = 16 << 20
+"""Most bytes of a source of `new --from`; configs that people write are smaller."""
 
 
 @click.command("new")
@@ -59,15 +69,15 @@ def new_command(
       ovs-ofctl --names dump-flows ovsbr1 | xenoovs new --from flows - > my.yaml
     """
     if source is not None:
-        from xenoovs.cli.import_ import SOURCES, convert
         from xenoovs.migrate.draft import DraftSwitch
 
-        if source not in SOURCES:
-            known = f" There are {', '.join(SOURCES)}."
-            raise click.UsageError(f"There is no source {source!r}.{did_you_mean(source, SOURCES) or known}")
+        sources = [each.value for each in Source]
+        if source not in sources:
+            known = did_you_mean(source, sources) or f" There are {', '.join(sources)}."
+            raise click.UsageError(f"There is no source {source!r}.{known}")
         if template is None:
             raise click.UsageError("FILE is missing: name the file to convert, or `-` for standard input.")
-        convert(source, Path(template), DraftSwitch(bridge, ingress or None, egress))
+        _convert(Source(source), Path(template), DraftSwitch(bridge, ingress or None, egress))
         return
     if bridge or ingress or egress:
         raise click.UsageError("--bridge, --ingress and --egress go with --from.")
@@ -78,6 +88,66 @@ def new_command(
         guess = did_you_mean(template, names) or f" There are {', '.join(names)}."
         raise click.UsageError(f"There is no template {template!r}.{guess}")
     echo(read_template(template), nl=False)
+
+
+class Source(Enum):
+    """Where a config comes from; the value is what users write."""
+
+    XENOFLOW = "xenoflow"
+    KEEPALIVED = "keepalived"
+    HAPROXY = "haproxy"
+    OVN = "ovn"
+    FLOWS = "flows"
+
+    def reader(self) -> Callable[[str], Draft]:
+        """Return the function that reads this source."""
+        name = "read_lb_list" if self is Source.OVN else f"read_{self.value}"
+        read: Callable[[str], Draft] = getattr(import_module(f"xenoovs.migrate.{self.value}"), name)
+        return read
+
+
+def _convert(source: Source, file: Path, switch: DraftSwitch) -> None:
+    """Print the config of another load balancer as one of xenoovs. Raises FileUnusable, XenoovsError."""
+    from xenoovs.migrate.draft import render
+
+    name = "standard input" if str(file) == "-" else file.name
+    try:
+        draft = source.reader()(_text(file))
+    except ParseError as error:
+        raise FileUnusable(file=name, reason=str(error)) from None
+    echo(render(draft, source=name, switch=switch), nl=False)
+    services, omitted = len(draft.services), len(draft.every_omission)
+    if draft.tunnels and not services:
+        echo(f"{counted(len(draft.tunnels), 'tunnel')} imported", err=True)
+        return
+    if not services and draft.own_flows:
+        raise FileUnusable(file=name, reason=_of_xenoovs(draft.own_flows))
+    if not services:
+        raise FileUnusable(
+            file=name, reason=f"no service was found, so nothing was imported; is it from {source.value}?"
+        )
+    note = f"{counted(services, 'service')} imported"
+    echo(f"{note}, {counted(omitted, 'comment')} on what is not converted" if omitted else note, err=True)
+
+
+def _of_xenoovs(flows: int) -> str:
+    return (
+        f"{counted(flows, 'flow')} {worded(flows, 'is', 'are')} of xenoovs itself and no other one makes a service, so "
+        "nothing was imported; `xenoovs history` lists what was applied to a bridge, `xenoovs history NUMBER` prints "
+        "the config of it, and `xenoovs status` names the config of a running agent"
+    )
+
+
+def _text(file: Path) -> str:
+    stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")
+    with stream:
+        data = stream.read(_LARGEST + 1)
+    if len(data) > _LARGEST:
+        raise XenoovsError(f"{file} has more than {_LARGEST >> 20} MiB")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise XenoovsError(f"{file} is not UTF-8 text (byte {error.start})") from None
 
 
 @click.command("validate")

@@ -358,7 +358,7 @@ def _certificate_left_s(row: Row[Any]) -> float | None:
 
 _CERTIFICATE = number(
     "CERT ENDS IN",
-    lambda left_s: "-" if left_s is None else f"{int(left_s // 86_400)}d",
+    lambda left_s: f"{int(left_s // 86_400)}d",
     keep=2,
     only_if=lambda row: _certificate_left_s(row) is not None,
     style=lambda row: "bad" if (_certificate_left_s(row) or inf) <= CERTIFICATE_WARNING_S else "plain",
@@ -544,12 +544,8 @@ def _members(server: StoreServer) -> list[dict[str, object]]:
     ]
 
 
-def _known(number: object) -> str:
-    return "-" if number is None else str(number)
-
-
-def _bytes(number: int | None) -> str:
-    return "-" if number is None else f"{quantity(number)}B"
+def _bytes(number: int) -> str:
+    return f"{quantity(number)}B"
 
 
 def _of_host(server: StoreServer, number: Any) -> Any:
@@ -589,15 +585,15 @@ SERVERS = Table(
             "Elections since the cluster was made: its term.",
             counter("xenoovs_store_elections_total"),
             of=lambda server: _of_host(server, getattr(server.cluster, "term", None)),
-            shown=number("TERM", _known, keep=2),
+            shown=number("TERM", keep=2),
         ),
         index=computed(
             "Newest log entry of the server.",
             gauge("xenoovs_store_log_index"),
             of=lambda server: server.member.match_index if server.member else getattr(server.cluster, "index", None),
-            shown=number("INDEX", _known, keep=3),
+            shown=number("INDEX", keep=3),
         ),
-        _lag=computed("Log entries that it lacks.", of=lambda server: server.lag, shown=number("LAG", _known)),
+        _lag=computed("Log entries that it lacks.", of=lambda server: server.lag, shown=number("LAG")),
         size_bytes=computed(
             "Size of the database with its log.",
             gauge("xenoovs_store_size_bytes"),

@@ -5,12 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from enum import Enum
 from fractions import Fraction
 from functools import cache, partial
-from operator import attrgetter
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from xenoovs.display import as_plain
@@ -29,23 +28,10 @@ _UNIONS = (Union, types.UnionType)
 
 
 def _encoded(value: object) -> object:
-    kind = type(value)
-    if fields_of(kind) is None:
+    if (columns := fields_of(type(value))) is None:
         return _keyed(value) if isinstance(value, Mapping) else as_plain(value)
-    names, mappings, read = _shape(kind)  # type: ignore[arg-type]
-    found = dict(zip(names, read(value), strict=True))
-    for name in mappings:
-        found[name] = _keyed(found[name])
-    return found
-
-
-@cache
-def _shape(kind: type) -> tuple[list[str], list[str], Callable[[Any], Iterable[Any]]]:
-    """Return the names of a record's fields, those of them that are mappings, and a function that reads all fields."""
-    kinds = _types(kind)
-    mappings = [name for name, one in kinds.items() if _is_mapping(get_origin(one))]
-    read = attrgetter(*kinds)
-    return [*kinds], mappings, read if len(kinds) > 1 else lambda value: [read(value)]
+    found = {each.name: getattr(value, each.name) for each in columns}
+    return {name: _keyed(one) if isinstance(one, Mapping) else one for name, one in found.items()}
 
 
 def _is_mapping(origin: Any) -> bool:

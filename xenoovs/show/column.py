@@ -74,7 +74,8 @@ class Row(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """How terminals and pages show a column; they hide one without a `header`. `keep`: its rank on a narrow terminal:
+    """How terminals and pages show a column; they hide one without a `header`. `cell`: renders a value that is not
+    None. `keep`: its rank on a narrow terminal:
     the lowest is left out first, 0 never. `is_number`: whether it is aligned to the right. `in_tables`: whether printed
     tables have it. `live`: its least width in `top`; 0 if `top` does not have it. `live_from`: the least width of a
     terminal on which `top` has it. `only_if`: it is shown if this holds for some row; None for always."""
@@ -119,7 +120,8 @@ class Column:
         return getattr(value, self.name) if self.of is None else self.of(Row(value, None, 0.0))
 
     def text(self, row: Row[Any]) -> str:
-        return self.shown.cell(getattr(row.value, self.name) if self.of is None else self.of(row))
+        value = getattr(row.value, self.name) if self.of is None else self.of(row)
+        return "-" if value is None else self.shown.cell(value)
 
 
 def column(doc: str, *metrics: Metric, default: Any = MISSING, factory: Any = MISSING, **more: Any) -> Any:

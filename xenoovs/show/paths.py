@@ -29,10 +29,6 @@ def _seconds(microseconds: float | None) -> float | None:
     return None if microseconds is None else microseconds / 1e6
 
 
-def _time(seconds: float | None) -> str:
-    return "-" if seconds is None else span(seconds)
-
-
 @record
 class PathView:
     """One path to a remote. Times of answers are in seconds."""
@@ -68,12 +64,12 @@ class PathView:
             ("quantile",),
         ),
         read=lambda p: _seconds(p.record.score),
-        shown=number("EXCESS", _time),
+        shown=number("EXCESS", span),
     )
     worst_excess_s: float | None = column(
         "Largest delay of its answers behind the fastest path in the last rounds; null if unknown.",
         read=lambda p: _seconds(p.record.worst),
-        shown=number("WORST", _time, keep=2),
+        shown=number("WORST", span, keep=2),
     )
     answer_s: float | None = column(
         "Round-trip time of its last answer; only the difference from other paths says something about the path.",
@@ -144,7 +140,7 @@ class RemoteView:
     blocks_cell = Column(
         of=lambda row: "/".join(str(path.blocks) for path in row.value.paths) or "-", shown=text("BLOCKS")
     )
-    excess_cell = Column(of=_largest_excess, shown=number("EXCESS", _time, keep=3))
+    excess_cell = Column(of=_largest_excess, shown=number("EXCESS", span, keep=3))
     is_unknown: bool = column(
         "Whether no path answers, so that its blocks stay.",
         gauge("xenoovs_remote_unknown", of=lambda v: v.is_unknown or bool(v.problem)),

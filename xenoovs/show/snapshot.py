@@ -306,12 +306,10 @@ class BackendView:
     )
     traffic_cell = Column(of=traffic_share, shown=number("TRAFFIC", percent, live=8, in_tables=False))
     pps_cell = Column(
-        of=lambda row: None if row.value.rate is None else row.value.rate.pps,
-        shown=number("PPS", quantity, keep=6, live=6),
+        of=lambda row: row.value.rate and row.value.rate.pps, shown=number("PPS", quantity, keep=6, live=6)
     )
     bps_cell = Column(
-        of=lambda row: None if row.value.rate is None else row.value.rate.bps,
-        shown=number("BPS", quantity, keep=4, live=6),
+        of=lambda row: row.value.rate and row.value.rate.bps, shown=number("BPS", quantity, keep=4, live=6)
     )
     hw_cell = Column(of=lambda row: row.value.hw_share, shown=number("IN HW", percent, keep=7, live=7))
     bar_cell = Column(

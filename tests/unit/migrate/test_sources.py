@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.judged import assert_recorded
-from xenoovs.cli.import_ import Source
+from xenoovs.cli.config import Source
 from xenoovs.errors import ParseError
 from xenoovs.migrate.draft import DraftSwitch, render
 from xenoovs.migrate.haproxy import parse_sections
