@@ -14,7 +14,7 @@ import click
 
 from xenoovs.display import decimal, percent
 from xenoovs.errors import AgentMissing, RequestRefused, first_names
-from xenoovs.terminal.agent_client import Where, agent_command, agent_options, ask, change, find_client
+from xenoovs.terminal.agent_client import Where, agent_command, agent_options, change, find_client
 from xenoovs.terminal.completion import complete_backend
 from xenoovs.terminal.options import (
     OutputFormat,
@@ -95,7 +95,7 @@ def weight_command(*, words: tuple[str, ...], for_s: float | None, where: Where,
 def _show_weight(where: Where, service: str, backend: str, *, output: OutputFormat) -> None:
     from xenoovs.show.snapshot import parse_snapshot
 
-    services = {one.name: one for one in parse_snapshot(ask(where, "status")["snapshot"]).services}
+    services = {one.name: one for one in parse_snapshot(find_client(where).ask("status")["snapshot"]).services}
     if service not in services:
         raise click.UsageError(
             f"The agent has no service {service}; it has {first_names([*services])}. Write SERVICE/BACKEND [WEIGHT]."

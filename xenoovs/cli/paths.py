@@ -15,7 +15,7 @@ from xenoovs.show.column import Row, columns_of
 from xenoovs.show.conditions import addressed
 from xenoovs.show.paths import PATH_STYLES, PathState, PathView, RemoteView
 from xenoovs.show.terminal import STYLES
-from xenoovs.terminal.agent_client import Where, agent_command, ask, change, find_client, options_of
+from xenoovs.terminal.agent_client import Where, agent_command, change, find_client, options_of
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK, GuessingGroup
 from xenoovs.terminal.options import OutputFormat, time_option
 from xenoovs.terminal.output import echo, print_columns, print_text, repeat
@@ -89,7 +89,7 @@ def plan_command(*, where: Where, output: OutputFormat) -> int:
     The target is one of two random good paths, so the next decision may choose others. Exit status 2: blocks would
     move.
     """
-    found = ask(where, "paths_plan")
+    found = find_client(where).ask("paths_plan")
     moves = [
         f"{move['remote']}: {counted(move['blocks'], 'block')} {move['path']} to {move['to']} ({move['reason']})"
         for move in found["moves"]

@@ -24,7 +24,7 @@ from xenoovs.model.next_hop import mac_and_port, written_and_port
 from xenoovs.openflow.flow import Flow, service_of
 from xenoovs.openflow.text import render_actions, render_flow
 from xenoovs.terminal.agent_client import Where
-from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
+from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK, file_behind, user_name
 from xenoovs.terminal.load import load, resolved
 from xenoovs.terminal.options import (
     OutputFormat,
@@ -101,7 +101,6 @@ def with_names(change: Change, history: History | None) -> Change:
 def _save(path: Path, change: Change, *, config: Path, options: PlanOptions) -> None:
     """Write the file of a plan. Raises click.UsageError, OSError."""
     from xenoovs.engine.saved import plan_of, save
-    from xenoovs.terminal.command import file_behind, user_name
 
     path = file_behind(path, option="--out")
     try:

@@ -16,11 +16,12 @@ from xenoovs.display import duration, percent, quantity
 from xenoovs.errors import AgentMissing, counted
 from xenoovs.model.balancer import DrainMode
 from xenoovs.show.column import Column, Row, Table, columns_of, named, number, text
-from xenoovs.show.conditions import addressed, notices
+from xenoovs.show.conditions import addressed, is_as_desired, notices
 from xenoovs.show.paths import RemoteView
 from xenoovs.show.snapshot import BackendView, Snapshot, SwitchMove, backend_rows, parse_snapshot
 from xenoovs.show.terminal import STYLES
 from xenoovs.terminal.agent_client import Where, agent_of, agent_options, find_client, find_clients, options_of
+from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.defaults import environment_config, find_config
 from xenoovs.terminal.load import answer_each, load, resolved
 from xenoovs.terminal.options import (
@@ -149,9 +150,6 @@ def agent_document(status: Mapping[str, object]) -> dict[str, object]:
 
 
 def _from_agent(client: Client, options: StatusOptions, *, is_headed: bool = False) -> int:
-    from xenoovs.show.conditions import is_as_desired
-    from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
-
     def show() -> int:
         document = client.ask("status")
         snapshot = parse_snapshot(document["snapshot"])
@@ -165,8 +163,6 @@ def _from_agent(client: Client, options: StatusOptions, *, is_headed: bool = Fal
 
 
 def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> int:
-    from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
-
     switch, bridge = reach(options.where.db, options.where.lab), balancer.uplinks.bridge
     source = f"from the flows of bridge {bridge}" + ("" if options.from_bridge else ", which has no agent")
     reports = _reports(balancer, switch, interval_s=options.interval_s)

@@ -51,7 +51,7 @@ from xenoovs.switch.tape import is_replaying
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_NOTHING_SEEN, EXIT_OK
 from xenoovs.terminal.completion import complete_bridge
 from xenoovs.terminal.defaults import environment_config, find_config
-from xenoovs.terminal.load import check_service, load_recorded, load_resolved
+from xenoovs.terminal.load import check_service, load, load_resolved, recorded
 from xenoovs.terminal.options import (
     FILE,
     INTERVAL_S,
@@ -200,7 +200,7 @@ def why_command(
     selected = MegaflowFilter(service, source, ufid, None if config is not None else NamedBridges())
     balancer = None
     if config is not None:
-        balancer = load_resolved(config, of_dpu=True) if from_dump is None else load_recorded(config)
+        balancer = load_resolved(config, of_dpu=True) if from_dump is None else recorded(load(config))
         check_service(balancer, service)
     if from_dump is None:
         switch = reach(db, lab)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import click
 
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import AgentMissing, ListenError, did_you_mean, first_names
+from xenoovs.terminal.command import EXIT_FAILED, EXIT_OK
 from xenoovs.terminal.completion import complete_agent_bridge
 from xenoovs.terminal.options import OutputFormat, control_option, output_option, switch_options
 from xenoovs.terminal.output import echo
@@ -66,28 +68,36 @@ def find_client(where: Where) -> Client:
             guess = did_you_mean(where.bridge, others, "; did you mean {}?")
             raise AgentMissing(where=str(path), reason=f"there are agents for {first_names(others)}{guess}")
         return Client(path)
-    return Client(_only(places))
+    found = find_clients(where)
+    if len(found) > 1:
+        raise click.UsageError(f"Agents run for several bridges ({', '.join(found)}): choose one with --bridge NAME.")
+    if not found:
+        raise AgentMissing(where=f"{places.run}/*.sock", reason="there is no such socket")
+    return next(iter(found.values()))
+
+
+def find_clients(where: Where) -> dict[str, Client]:
+    """Return all agents that run, by the names of their bridges. Raises click.UsageError, LabError, ListenError."""
+    from xenoovs.agent.control.client import Client
+    from xenoovs.switch.endpoint import answers
+
+    paths = find_places(where.db, where.lab).sockets()
+    return {path.stem: Client(path) for path in paths if len(paths) == 1 or answers(path)}
 
 
 def agent_of(where: Where, *names: str) -> Client | None:
     """Return the agent of a bridge, by the first of these names that an agent has; None if none runs. With --control an
     agent must run."""
-    path = where.control or _answering(where, names)
+    path, names = where.control, (where.bridge,) if where.bridge else names
+    if path is None:
+        with suppress(ListenError):
+            path = next(filter(None, map(find_places(where.db, where.lab).running, names)), None)
     if path is None:
         return None
     # Imported here: it imports HTTP, and most often no agent runs.
     from xenoovs.agent.control.client import Client
 
     return Client(path)
-
-
-def _answering(where: Where, names: Iterable[str]) -> Path | None:
-    try:
-        places = find_places(where.db, where.lab)
-    except ListenError:
-        return None
-    found = map(places.running, (where.bridge,) if where.bridge else names)
-    return next(filter(None, found), None)
 
 
 def options_of(client: Client, where: Where) -> str:
@@ -128,39 +138,8 @@ def check_agent(where: Where, bridge: str, *, force: bool, instead: str = INSTEA
     )
 
 
-def ask(where: Where, name: str, request: Mapping[str, object] | None = None) -> Any:
-    """Return the answer of the agent on a route. Raises AgentMissing, AgentRefused."""
-    return find_client(where).ask(name, request)
-
-
 def change(where: Where, output: OutputFormat, name: str, request: Mapping[str, object] | None = None) -> int:
-    """Request a change, print its result, and return the exit status."""
-    from xenoovs.terminal.command import EXIT_FAILED, EXIT_OK
-
-    done = ask(where, name, request)
+    """Request a change, print its result, and return the exit status. Raises AgentMissing, AgentRefused."""
+    done = find_client(where).ask(name, request)
     output.show(lambda: done, lambda: echo(done["message"], err=not done["is_applied"]))
     return EXIT_OK if done["is_applied"] else EXIT_FAILED
-
-
-def find_clients(where: Where) -> dict[str, Client]:
-    """Return all agents that run, by the names of their bridges. Raises click.UsageError, LabError, ListenError."""
-    from xenoovs.agent.control.client import Client
-
-    return {path.stem: Client(path) for path in _alive(find_places(where.db, where.lab))}
-
-
-def _alive(places: AgentPaths) -> list[Path]:
-    from xenoovs.switch.endpoint import answers
-
-    found = places.sockets()
-    return [path for path in found if answers(path)] if len(found) > 1 else list(found)
-
-
-def _only(places: AgentPaths) -> Path:
-    alive = _alive(places)
-    if len(alive) > 1:
-        names = ", ".join(path.stem for path in alive)
-        raise click.UsageError(f"Agents run for several bridges ({names}): choose one with --bridge NAME.")
-    if not alive:
-        raise AgentMissing(where=f"{places.run}/*.sock", reason="there is no such socket")
-    return alive[0]

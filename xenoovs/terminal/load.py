@@ -98,11 +98,6 @@ def resolved(balancer: Balancer) -> Balancer:
     return resolve_now(balancer)
 
 
-def load_recorded(config: Path) -> Balancer:
-    """Load a config for a recorded dump: no MACs are resolved. Raises ConfigError, MacUnknown."""
-    return recorded(load(config))
-
-
 def recorded(balancer: Balancer) -> Balancer:
     """Return the balancer for a recorded dump, for which no MACs are resolved. Raises MacUnknown."""
     from xenoovs.model.balancer import sought
