@@ -40,7 +40,7 @@ from xenoovs.agent.control.schemas import ErrorAnswer, ErrorDetail
 from xenoovs.agent.daemon import Agent, AgentGroup
 from xenoovs.agent.report import LastChange
 from xenoovs.agent.state import OffloadSample
-from xenoovs.cli.agent import Options, controller_command, options_of
+from xenoovs.cli.agent import Options, controller_command
 from xenoovs.cli.agents import configured_bridges, local_places, open_sockets, run_agents
 from xenoovs.cli.via import Reached, Resolve, is_here, reach_by
 from xenoovs.compile.plan import ChangeKind
@@ -492,4 +492,4 @@ def _options(*, default_api: str | None) -> Options:
     api, token = os.environ.get("XENOOVS_API") or default_api, os.environ.get("XENOOVS_TOKEN_FILE")
     more = [*(("--api", api) if api else ()), *(("--token-file", token) if token else ())]
     context = controller_command.make_context("xenoovs", [*files.split(os.pathsep), *more])
-    return options_of(context.params, is_controller=True)
+    return Options(**context.params, is_controller=True)

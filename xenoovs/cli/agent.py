@@ -94,12 +94,6 @@ class Options:
         return ("--api", self.api), ("--web", self.web), ("--xenoflow-api", self.xenoflow_api)
 
 
-def options_of(given: dict[str, Any], *, is_controller: bool) -> Options:
-    """Return the options of one call, from the values of its parameters."""
-    names = Options.__dataclass_fields__.keys() & given.keys()
-    return Options(**{name: given[name] for name in names}, is_controller=is_controller)
-
-
 def parse_datapath_id(text: str) -> int:
     """Return the number of a datapath id: 16 hexadecimal digits, as ovs-vsctl prints it. Raises click.BadParameter."""
     digits = text.strip('"').removeprefix("0x")
@@ -205,7 +199,7 @@ def agent_command(**given: Any) -> None:
 def _run(given: dict[str, Any], *, is_controller: bool) -> None:
     from xenoovs.cli.agents import run
 
-    options = options_of(given, is_controller=is_controller)
+    options = Options(**given, is_controller=is_controller)
     options.check()
     run(options)
 

@@ -86,26 +86,18 @@ class EntryNumber(click.IntRange):
         return 0 if value == PREVIOUS else int(super().convert(value, param, ctx))
 
 
-number_argument = click.argument(
-    "number", required=False, type=EntryNumber(min=1), shell_complete=complete_history_number
-)
 bridge_option = click.option(
     "--bridge", metavar="NAME", shell_complete=complete_history_bridge, help="The bridge, if several have a history."
 )
 
 
 @click.command("history")
-@number_argument
+@click.argument("number", required=False, type=EntryNumber(min=1), shell_complete=complete_history_number)
 @bridge_option
 @switch_options
 @output_option
 def history_command(
-    number: int | None,
-    *,
-    bridge: str | None,
-    db: str | None,
-    lab: str | None,
-    output: OutputFormat,
+    number: int | None, *, bridge: str | None, db: str | None, lab: str | None, output: OutputFormat
 ) -> int:
     """Show what `apply` did to a bridge, or to each one: when, by whom, and what changed.
 
@@ -121,7 +113,9 @@ def history_command(
     history = find_history(bridge=bridge, db=db, lab=lab)
     if number is None:
         return _show_history(history, db, lab, output)
-    _show_entry(history.load(number), output)
+    entry = history.load(number)
+    head = f"# {entry.number}: {entry.command}, {entry.local_time}, {entry.user}; {entry.changed}\n"
+    output.show(lambda: entry.model_dump(mode="json"), lambda: echo(head + entry.config.text, nl=False))
     return EXIT_OK
 
 
@@ -145,8 +139,11 @@ def _show_history(history: History, db: str | None, lab: str | None, output: Out
             entry.model_dump(mode="json", exclude={"config": {"lines"}, "decision": True}) for entry in entries
         ]
         print_json({"bridge": history.bridge, "entries": documents, "installed": installed})
+    elif entries:
+        rows = [[str(each.number), each.local_time[:-3], each.user, each.command, each.changed] for each in entries]
+        print_table(["NUMBER", "WHEN", "USER", "COMMAND", "CHANGED"], rows, right=(0,), spare=(2,))
     else:
-        _show(history, entries)
+        echo(f"bridge {history.bridge} has no history; `xenoovs apply` begins it")
     for text in unusable:
         echo(f"warning: {text}", err=True)
     if problem:
@@ -165,19 +162,3 @@ def _standing(bridge: str, last: int, *, is_there: bool) -> str:
         f"Bridge {bridge} does not have the flows of entry {last}: an agent, another program, or a command that did "
         f"not finish has changed them. `xenoovs apply --rollback {last}` goes back to entry {last}."
     )
-
-
-def _show(history: History, entries: list[HistoryEntry]) -> None:
-    rows = [[str(entry.number), entry.local_time[:-3], entry.user, entry.command, entry.changed] for entry in entries]
-    if not rows:
-        echo(f"bridge {history.bridge} has no history; `xenoovs apply` begins it")
-        return
-    print_table(["NUMBER", "WHEN", "USER", "COMMAND", "CHANGED"], rows, right=(0,), spare=(2,))
-
-
-def _show_entry(entry: HistoryEntry, output: OutputFormat) -> None:
-    if output is OutputFormat.JSON:
-        print_json(entry.model_dump(mode="json"))
-        return
-    echo(f"# {entry.number}: {entry.command}, {entry.local_time}, {entry.user}; {entry.changed}")
-    echo(entry.config.text, nl=False)
