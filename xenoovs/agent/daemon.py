@@ -26,9 +26,7 @@ from xenoovs.agent.bridge_watch import follow_bridge, port_views
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.health import AdvertisedChange, HealthChange
 from xenoovs.agent.notify import Notifier
-from xenoovs.agent.paths.devices import OpenPort
 from xenoovs.agent.paths.mover import Mover
-from xenoovs.agent.paths.search import SourcePorts
 from xenoovs.agent.paths.views import remote_views
 from xenoovs.agent.reload import Reloader
 from xenoovs.agent.report import BackendChanges, Report
@@ -219,18 +217,6 @@ class Agent:
     def not_ready(self) -> str:
         """Return why this host should get no clients; empty if it is ready."""
         return not_ready(self.state, self.store.now_s())
-
-    def probe_paths(self, source_ports: SourcePorts, open_port: OpenPort) -> None:
-        """Probe the paths of tunnels in parallel to the rounds, and move their blocks. Arguments: as for Mover."""
-        self.mover = Mover(
-            self.store,
-            self.engine,
-            source_ports,
-            open_port,
-            is_deciding=self.is_deciding,
-            request_round=self.request_round,
-        )
-        self.add_task(self.mover.run)
 
     def used(self) -> Balancer:
         """Return the config, with the next hops of former backends to which the bridge still sends packets."""

@@ -313,10 +313,6 @@ def _entering(dump: str, services: Iterable[ExpectedService]) -> Iterable[str]:
 
 _PORT_LINE = regex(r"in_port\(([^)]+)\).*, packets:([0-9]{1,20}), bytes:([0-9]{1,20}),(.*?), actions:", ASCII)
 
-PortReader = Callable[..., Mapping[str, PortPackets]]
-"""`read_port_packets`, or its replacement in a test."""
-FilterReader = Callable[[Iterable[str]], Mapping[str, TcFilter]]
-
 
 def _read_filters(devices: Iterable[str], place: Netns = HERE) -> Mapping[str, TcFilter]:
     return dump_filters(devices, place).by_cookie
@@ -350,8 +346,8 @@ class RuleUse:
 
     def __init__(
         self,
-        read_ports: PortReader = read_port_packets,
-        read_filters: FilterReader = _read_filters,
+        read_ports: Callable[..., Mapping[str, PortPackets]] = read_port_packets,
+        read_filters: Callable[[Iterable[str]], Mapping[str, TcFilter]] = _read_filters,
         read_counters: Callable[[], tuple[str, ...]] = lambda: ("", ""),
     ) -> None:
         self._read_ports, self._read_filters, self._read_counters = read_ports, read_filters, read_counters

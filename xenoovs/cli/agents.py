@@ -27,6 +27,7 @@ from xenoovs.agent.daemon import Agent, AgentGroup, Settings, Starter, handle_si
 from xenoovs.agent.neighbour import Neighbours
 from xenoovs.agent.offload import RuleUse, SamplePace
 from xenoovs.agent.paths.devices import ProbePort
+from xenoovs.agent.paths.mover import Mover
 from xenoovs.agent.paths.search import SourcePorts
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.sockets import in_namespace
@@ -39,6 +40,7 @@ from xenoovs.cli.agent import Options
 from xenoovs.cli.via import Reach, reaching
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.database import PortState
+from xenoovs.datapath.fact import Unknown
 from xenoovs.errors import ConfigError, ListenError, RequestRefused, SameBridge, StateUnusable, SwitchError
 from xenoovs.log import start_logging, warn
 from xenoovs.model.balancer import Balancer, ProbeKind, Uplinks
@@ -47,7 +49,7 @@ from xenoovs.regex import DOTALL, MULTILINE, regex
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.vip_routes import VipRoutes, device_of, read_bgp_routes
-from xenoovs.switch.vswitchd import find_process, same_namespace
+from xenoovs.switch.vswitchd import netns_of
 from xenoovs.terminal.defaults import labs
 from xenoovs.terminal.options import listen_address
 from xenoovs.terminal.reach import connect, target_options
@@ -311,10 +313,13 @@ async def _agent(
         locate = partial(_switch_namespace, switch.endpoint)
         wanted = lambda: bool(agent.used().ipsec_ports)  # noqa: E731
         events = lambda netns: in_namespace(netns, open_ipsec_events)  # noqa: E731
-        again = agent.request_round
-        agent.add_task(partial(follow_ipsec, locate, events, wanted=wanted, request_round=again))
+        agent.add_task(partial(follow_ipsec, locate, events, wanted=wanted, request_round=agent.request_round))
         # Paths of tunnels: probes them, and moves blocks between them.
-        agent.probe_paths(source_ports, partial(_open_probe_port, switch.endpoint))
+        opened = partial(_open_probe_port, switch.endpoint)
+        deciding, again = agent.is_deciding, agent.request_round
+        mover = Mover(agent.store, agent.engine, source_ports, opened, is_deciding=deciding, request_round=again)
+        agent.mover = mover
+        agent.add_task(mover.run)
         # Routes of VIPs, and whether the BGP speaker advertises them.
         announcer = Announcer(agent.store, VipRoutes(device_of(one.bridge.name, switch.endpoint)), read_bgp_routes)
         agent.add_task(announcer.run, announcer.follow_bgp)
@@ -335,9 +340,8 @@ def _open_probe_port(endpoint: Endpoint, device: str, *, is_listener: bool = Fal
 
 
 def _switch_namespace(endpoint: Endpoint) -> str | None:
-    process = find_process(endpoint)
-    is_elsewhere = process is not None and not same_namespace(process)
-    return f"/proc/{process.pid}/ns/net" if process is not None and is_elsewhere else None
+    place = netns_of(endpoint)
+    return None if isinstance(place, Unknown) or place.netns is None else str(place.netns)
 
 
 def _routes(agent: Agent, options: Options, endpoint: Endpoint) -> list[RouteDef]:

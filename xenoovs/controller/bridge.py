@@ -14,6 +14,7 @@ from xenoovs.controller.mastership import Mastership
 from xenoovs.controller.neighbour_discovery import NeighbourProxy
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import MalformedOpenFlow, SwitchError, SwitchUnreachable
+from xenoovs.log import warn
 from xenoovs.model.balancer import label_of
 from xenoovs.openflow.flow import is_ours
 from xenoovs.openflow.wire.frame import ERROR, HEADER, MULTIPART_REPLY, MULTIPART_REQUEST, message
@@ -109,11 +110,14 @@ class ExpectedBridge:
             raise self._problem or SwitchUnreachable(target=f"bridge {self.label}", reason=self._absence())
         return connection
 
-    def limit_port_event(self, *, now_s: float) -> tuple[bool, bool]:
-        """Return whether to log a change of a port, and whether to log the begin of the limit instead."""
-        may = self._port_events.take(now_s)
-        was_limited, self._is_limited = self._is_limited, not may
-        return may, not may and not was_limited
+    def log_port(self, log: Callable[..., None], event: str, port: str) -> None:
+        """Log a change of a port, or the begin of the limit."""
+        may = self._port_events.take(monotonic())
+        if may:
+            log(event, bridge=self.label, port=port)
+        elif not self._is_limited:
+            warn("too many port changes to log each; all are processed", bridge=self.label)
+        self._is_limited = not may
 
     def begin(self, connection: BridgeConnection) -> None:
         """Use a connection of the bridge."""

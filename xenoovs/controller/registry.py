@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import Lock
-from time import monotonic
 
 from xenoovs.controller.bridge import ConnectHint, ExpectedBridge, is_refusal, monitor_request, touches_ours
 from xenoovs.controller.connection import BridgeConnection
@@ -177,18 +176,11 @@ class Registry:
         before, connection.ports = {port.name: port.is_up for port in connection.ports}, ports
         for port in ports:
             if before.get(port.name) != port.is_up:
-                log = info if port.is_up else warn
-                self._log_port(expected, port.name, f"port {'up' if port.is_up else 'down'}", log)
+                log, event = (info, "port up") if port.is_up else (warn, "port down")
+                expected.log_port(log, event, port.name)
         for name in sorted(before.keys() - {port.name for port in ports}):
-            self._log_port(expected, name, "port removed", warn)
+            expected.log_port(warn, "port removed", name)
         expected.wake()
-
-    def _log_port(self, expected: ExpectedBridge, name: str, event: str, log: Callable[..., None]) -> None:
-        is_logged, is_limit = expected.limit_port_event(now_s=monotonic())
-        if is_logged:
-            log(event, bridge=expected.label, port=name)
-        elif is_limit:
-            warn("too many port changes to log each; all are processed", bridge=expected.label)
 
     def _refuse(self, session: Session, *, reason: str) -> None:
         datapath = f"{session.datapath_id:016x}"
