@@ -72,14 +72,6 @@ class DpuPath:
 
 
 @dataclass(frozen=True, slots=True)
-class RankedPath:
-    """A path, and the load that it carries alone."""
-
-    path: DpuPath
-    alone: Fraction
-
-
-@dataclass(frozen=True, slots=True)
 class Usage:
     """The use of a resource, of a direction of it, or of a path. `price`: growth of the total if the capacity grows by
     1; above 0 for a bottleneck."""
@@ -114,23 +106,23 @@ class Combination:
 
 @dataclass(frozen=True, slots=True)
 class PathPlan:
-    """The ranking, and the best split over its first path, its first two, and so on. `demand`: None if unlimited."""
+    """The best split over the first path of the ranking, its first two, and so on. `alone`: the load that each path
+    carries alone. `demand`: None if unlimited."""
 
     criterion: Criterion
-    ranking: tuple[RankedPath, ...]
+    alone: tuple[Fraction, ...]
     steps: tuple[Combination, ...]
     demand: Fraction | None = None
 
     @property
     def split(self) -> Combination:
-        """Return the best split over all paths."""
+        """Return the best split over all paths, in the order of the ranking."""
         return self.steps[-1]
 
     @property
     def gain(self) -> Fraction:
         """Return how much more all paths carry than the best one alone, relative to the latter."""
-        best = max(ranked.alone for ranked in self.ranking)
-        best = best if self.demand is None else min(best, self.demand)
+        best = max(self.alone) if self.demand is None else min(max(self.alone), self.demand)
         return self.split.total / best - 1 if best else Fraction(0)
 
     def weights(self) -> dict[str, int]:
@@ -171,26 +163,17 @@ def plan_paths(
             raise ValueError(f"path {path.name} uses {unknown[0]}, which is no resource; add it to the resources")
         if path.capacity is None and not any(use.inward or use.outward for use in path.uses):
             raise ValueError(f"nothing limits path {path.name}; give it a capacity, or a resource that has one")
-    ranking = _rank(paths, known, criterion)
-    ordered = [ranked.path for ranked in ranking]
-    steps = [_combine(ordered[:count], known, demand) for count in range(1, len(ordered) + 1)]
-    return PathPlan(criterion, ranking, tuple(steps), demand)
-
-
-def _rank(paths: Iterable[DpuPath], resources: dict[str, Resource], criterion: Criterion) -> tuple[RankedPath, ...]:
-    """Return the paths, the best one first. Equal ones are ordered by the other criteria, then by name."""
-    ranked = [RankedPath(path, _combine([path], resources, None).total) for path in paths]
+    alone = {path.name: _combine([path], known, None).total for path in paths}
+    # Equal paths are ordered by the other criteria, then by name.
     order = [criterion, *(other for other in Criterion if other is not criterion)]
-    return tuple(sorted(ranked, key=lambda one: (*(_badness(one, each) for each in order), one.path.name)))
+    ranking = sorted(paths, key=lambda path: (*(_badness(path, alone[path.name], one) for one in order), path.name))
+    steps = [_combine(ranking[:count], known, demand) for count in range(1, len(ranking) + 1)]
+    return PathPlan(criterion, tuple(alone[path.name] for path in ranking), tuple(steps), demand)
 
 
-def _badness(ranked: RankedPath, criterion: Criterion) -> tuple[bool, Fraction]:
+def _badness(path: DpuPath, alone: Fraction, criterion: Criterion) -> tuple[bool, Fraction]:
     """Return a sort key: better paths come first, and those with an unknown value last."""
-    values = {
-        Criterion.THROUGHPUT: -ranked.alone,
-        Criterion.LATENCY: ranked.path.latency_us,
-        Criterion.CPU: ranked.path.cpu,
-    }
+    values = {Criterion.THROUGHPUT: -alone, Criterion.LATENCY: path.latency_us, Criterion.CPU: path.cpu}
     value = values[criterion]
     return value is None, value or Fraction(0)
 
@@ -293,7 +276,7 @@ def advice(plan: PathPlan) -> tuple[str, ...]:
         sentences.append("Only paths to the host are used: a plain NIC is faster, costs less and needs less power.")
     if any(path.kind is PathKind.SOFTWARE for path in used):
         sentences.append("Some load goes through Arm cores: flows that are not offloaded cost as much as this path.")
-    if len(plan.ranking) == 1:
+    if len(plan.alone) == 1:
         sentences.append("There is one path: one alone does not saturate a DPU; add paths in the opposite direction.")
     return tuple(sentences)
 

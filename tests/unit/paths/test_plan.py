@@ -52,8 +52,8 @@ GET_PATHS = (
 
 def test_the_alternatives_of_the_study_have_its_ranking_and_carry_more_together_than_the_best_alone() -> None:
     plan = plan_paths(GET_PATHS, GET_RESOURCES)
-    assert [ranked.path.name for ranked in plan.ranking] == ["A5", "A4", "A1", "A3", "A2"]
-    assert plan.ranking[0].alone == 80
+    assert [path.name for path in plan.split.paths] == ["A5", "A4", "A1", "A3", "A2"]
+    assert plan.alone[0] == 80
     # In turn: A5 is full at 80; A4 adds what is left of the NIC cores, 20 at 8/5 each; A2 needs fewer of them.
     assert [step.total for step in plan.steps] == [80, Fraction(185, 2), Fraction(185, 2), Fraction(185, 2), 100]
     assert plan.gain == Fraction(1, 4)
@@ -67,7 +67,7 @@ def test_the_alternatives_of_the_study_have_its_ranking_and_carry_more_together_
 def test_paths_without_a_figure_are_ranked_last() -> None:
     paths = [_path("unknown", 100), _path("known", 10, latency=50)]
     plan = plan_paths(paths, criterion=Criterion.LATENCY)
-    assert [ranked.path.name for ranked in plan.ranking] == ["known", "unknown"]
+    assert [path.name for path in plan.split.paths] == ["known", "unknown"]
 
 
 def test_paths_to_one_backend_add_up_to_its_weight() -> None:

@@ -346,20 +346,20 @@ def write_file(out: Path, text: str, *, instead: str) -> None:
 
 def show_plan(plan: PathPlan, unit: str, weights_file: Path | None, *, has_weights: bool = True) -> None:
     """Print ranking, split, limits and, unless samples are missing, weights."""
-    loads = dict(zip((path.name for path in plan.split.paths), plan.split.loads, strict=True))
     total = plan.split.total
+    ranking = zip(plan.split.paths, plan.alone, plan.steps, plan.split.loads, strict=True)
     rows = [
         [
             str(position),
-            ranked.path.name,
-            short(ranked.alone),
-            short(ranked.path.latency_us),
-            short(ranked.path.cpu),
+            path.name,
+            short(alone),
+            short(path.latency_us),
+            short(path.cpu),
             short(step.total),
-            short(loads[ranked.path.name]),
-            percent(loads[ranked.path.name] / total if total else None),
+            short(load),
+            percent(load / total if total else None),
         ]
-        for position, (ranked, step) in enumerate(zip(plan.ranking, plan.steps, strict=True), start=1)
+        for position, (path, alone, step, load) in enumerate(ranking, start=1)
     ]
     headers = ["RANK", "PATH", "ALONE", "LATENCY US", "CPU", "SUM SO FAR", "LOAD", "SHARE"]
     print_table(headers, rows, right=(0, 2, 3, 4, 5, 6, 7), spare=(4, 3))
@@ -398,7 +398,6 @@ def short(value: Fraction | None) -> str:
 
 def plan_document(plan: PathPlan, unit: str) -> dict[str, object]:
     """Return the plan for `-o json` and for the file of weights. Amounts are text, so that they are exact."""
-    loads = dict(zip((path.name for path in plan.split.paths), plan.split.loads, strict=True))
     return {
         "version": 1,
         "by": plan.criterion.value,
@@ -407,13 +406,8 @@ def plan_document(plan: PathPlan, unit: str) -> dict[str, object]:
         "total": str(plan.split.total),
         "gain": float(plan.gain),
         "paths": [
-            {
-                "name": ranked.path.name,
-                "alone": str(ranked.alone),
-                "sum": str(step.total),
-                "load": str(loads[ranked.path.name]),
-            }
-            for ranked, step in zip(plan.ranking, plan.steps, strict=True)
+            {"name": path.name, "alone": str(alone), "sum": str(step.total), "load": str(load)}
+            for path, alone, step, load in zip(plan.split.paths, plan.alone, plan.steps, plan.split.loads, strict=True)
         ],
         "limits": [
             {
