@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import ceil
 
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.megaflow import Verdict
-from xenoovs.decision.decision import BackendName
 from xenoovs.display import percent
 from xenoovs.errors import counted, first_names
 from xenoovs.fleet.health import REPORT_S, Silence, VoteResult, target_of, votes_on
@@ -24,7 +23,7 @@ from xenoovs.fleet.plan import (
     stored_services,
 )
 from xenoovs.model.values import site_name
-from xenoovs.store.view import ACK_THIS, Changes, Dpu, DpuStatus, FleetOverride, FleetView, Intent, lacks, rows_after
+from xenoovs.store.view import ACK_THIS, Changes, Dpu, DpuStatus, FleetView, Intent, lacks, rows_after
 
 # The share of a DPU's megaflows that its NIC forwards, and whether a roll-out has lowered it.
 
@@ -105,32 +104,23 @@ def lost_targets(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> d
     down = {target for target, each in view.watches.items() if each.is_down} - intent.down_before
     if not down:
         return {}
-    lost, found = dict[str, str](), statuses or {}
-    for target, (service, backend) in _needed(view):
-        # A new target may begin as down, before the first votes.
-        if target not in down:
-            continue
-        votes = votes_on(view, view.watches[target], found, found.keys())
-        if votes.result is VoteResult.DOWN:
-            lost[target] = f"{service}/{backend} ({target}) is down since the roll-out began: {votes.text}"
-    return lost
-
-
-def _needed(view: FleetView) -> Iterator[tuple[str, BackendName]]:
-    """Yield the targets of backends with a weight, of services that a roll-out adds or changes."""
-    memo = Memo()
+    lost, found, memo = dict[str, str](), statuses or {}, Memo()
     for name, (service, _) in stored_services(view.staged.values(), memo, memo)[0].items():
         row = view.staged[name]
         for backend in service.backends:
-            # A drain may be newer than the rows, and for one group of several.
-            overrides = [_override(view, row.service, group, backend.name) for group in row.groups or ("",)]
-            target = target_of(service, backend)
-            if target is not None and any(backend.weight if one is None else one.weight for one in overrides):
-                yield target, (name, backend.name)
-
-
-def _override(view: FleetView, service: str, group: str, backend: str) -> FleetOverride | None:
-    return view.overrides.get((site_name(service, group), backend)) or view.overrides.get((service, backend))
+            # A new target may begin as down, before the first votes.
+            if (target := target_of(service, backend)) not in down or target is None:
+                continue
+            # A drain may be newer than the row, and for one group of several.
+            sites = [site_name(row.service, group) for group in row.groups or ("",)]
+            overrides = [view.overrides.get((site, backend.name)) for site in sites]
+            of_all = view.overrides.get((row.service, backend.name))
+            if not any((one or of_all or backend).weight for one in overrides):
+                continue
+            votes = votes_on(view, view.watches[target], found, found.keys())
+            if votes.result is VoteResult.DOWN:
+                lost[target] = f"{name}/{backend.name} ({target}) is down since the roll-out began: {votes.text}"
+    return lost
 
 
 # Waves.
