@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -24,7 +23,6 @@ from xenoovs.fleet.snapshot import (
 )
 from xenoovs.store.client import DpuStatusReader, StoreClient
 from xenoovs.store.servers import ServerFacts, host_facts
-from xenoovs.store.view import DpuStatus, FleetView
 
 _SERVERS_S = 5.0
 """Greatest age of the facts about servers; to read them takes four processes."""
@@ -78,7 +76,11 @@ class FleetWatch:
         targets, roll_out, stall, clock_ms = list[TargetRow](), list[str](), "", int(now_s * 1000)
         if view is not None:
             try:
-                stall = self._stall(view, statuses)
+                if connection.is_connected:
+                    stall = self._progress.stall(view, statuses, now_s=time.monotonic())
+                else:
+                    # After a loss of the store, the controller watches the wave again from its beginning.
+                    self._progress = FleetProgress(is_patient=self._is_patient)
             except XenoovsError as problem:
                 problems.append(f"no controller can decide: {problem}")
             if statuses is None:
@@ -104,13 +106,6 @@ class FleetWatch:
             targets=tuple(targets),
             clock_ms=clock_ms,
         )
-
-    def _stall(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> str:
-        if not self._store.connection.is_connected:
-            # After a loss of the store, the controller watches the wave again from its beginning.
-            self._progress = FleetProgress(is_patient=self._is_patient)
-            return ""
-        return self._progress.stall(view, statuses, now_s=time.monotonic())
 
     def _watched(self, rows: list[TargetRow]) -> list[TargetRow]:
         """Return targets, and mark those whose votes no controller has written for some time."""

@@ -37,20 +37,17 @@ def blocks_to_map(blocks: Blocks) -> dict[str, str]:
 def blocks_from_map(columns: Mapping[str, str]) -> Blocks:
     """Return the blocks in the map of a row. Raises ValueError if a key is no block, a name is empty, blocks overlap,
     or two blocks of one backend make up a larger one."""
-    rows = tuple((_block(key), owner) for key, owner in columns.items())
-    if nameless := [key for key, owner in columns.items() if not owner]:
-        raise ValueError(f"block {nameless[0]} has no backend")
+    rows = list[tuple[Block, str]]()
+    for key, owner in columns.items():
+        if (found := _BLOCK.fullmatch(key)) is None:
+            raise ValueError(f"{key!r} is no block: expected 0xVALUE/DEPTH, such as 0x5/3")
+        if not owner:
+            raise ValueError(f"block {key} has no backend")
+        rows.append((Block(int(found[1], 16), int(found[2])), owner))
     blocks = Blocks.of(rows)
     if set(blocks.rows) != set(rows):
         raise ValueError("blocks overlap, or two halves of a block have one backend")
     return blocks
-
-
-def _block(key: str) -> Block:
-    found = _BLOCK.fullmatch(key)
-    if found is None:
-        raise ValueError(f"{key!r} is no block: expected 0xVALUE/DEPTH, such as 0x5/3")
-    return Block(int(found[1], 16), int(found[2]))
 
 
 @dataclass(frozen=True, slots=True)
