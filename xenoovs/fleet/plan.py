@@ -58,7 +58,6 @@ from xenoovs.model.values import MAX_SERVICES, site_name, split_site
 from xenoovs.partition.block import spread
 from xenoovs.store.view import (
     ACK_THIS,
-    Action,
     Changes,
     Dpu,
     DpuStatus,
@@ -722,22 +721,19 @@ def restoring(view: FleetView, exported: FleetView, statuses: Mapping[str, DpuSt
     # A client with a stolen key may report any number, such as the largest one, which the fleet cannot exceed.
     limit = max(exported.generation, now_ms) + 1000 * GENERATION_STEP
     reported = max((each.applied for each in statuses.values() if each.applied <= limit), default=0)
+    # The history of the export, followed by that of the store with new numbers.
+    later = enumerate((each for _, each in sorted(view.actions.items())), start=max(exported.actions, default=0) + 1)
+    own = {number: replace(each, number=number) for number, each in later}
     return Changes(
         services=exported.services,
         dpus=exported.dpus,
         overrides=exported.overrides,
         watches=exported.watches,
-        actions=_continued(exported.actions, view.actions),
+        actions={**dict.fromkeys(view.actions), **exported.actions, **own},
         intents=intents,
         intent=exported.intent,
         generation=max(max(view.generation, exported.generation, reported) + GENERATION_STEP, now_ms),
     )
-
-
-def _continued(exported: Mapping[int, Action], own: Mapping[int, Action]) -> dict[int, Action | None]:
-    """Return the history of an export, followed by that of the store with new numbers."""
-    later = enumerate((each for _, each in sorted(own.items())), start=max(exported, default=0) + 1)
-    return {**dict.fromkeys(own), **exported, **{number: replace(each, number=number) for number, each in later}}
 
 
 # The services of the store as a config and its decision, and back.

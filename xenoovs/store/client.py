@@ -416,7 +416,12 @@ class StoreClient(_Reading):
         if status == Transaction.SUCCESS:
             attempt.is_committed = True
         elif status == Transaction.ERROR:
-            raise StoreRejected(reason=_details(transaction.get_error()))
+            reason = transaction.get_error()
+            with suppress(ValueError):
+                # An error of RFC 7047, 3.1.
+                document = json.loads(reason)
+                reason = str(document.get("details") or document["error"])
+            raise StoreRejected(reason=reason)
         # The IDL returns TRY_AGAIN also for a lost connection.
         elif status == Transaction.TRY_AGAIN and replica.is_current and attempt.sent_on == {replica.session.number}:
             attempt.is_refused = True
@@ -432,15 +437,6 @@ class StoreClient(_Reading):
             self._end(attempt, CommitOutcome.UNKNOWN)
         elif is_late:
             self._end(attempt, StoreUnreachable(remotes=",".join(self._remotes), reason=self.connection.reason))
-
-
-def _details(error: str) -> str:
-    """Return the details of an error of RFC 7047, 3.1, or all of it."""
-    try:
-        document = json.loads(error)
-    except ValueError:
-        return error
-    return str(document.get("details") or document["error"])
 
 
 class DpuStatusReader(_Reading):
