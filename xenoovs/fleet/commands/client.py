@@ -6,7 +6,7 @@ import functools
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -191,12 +191,10 @@ class FleetRemote:
 @contextmanager
 def fleet_store(directory: Path, remote: FleetRemote | None = None) -> Iterator[FleetStore]:
     """Connect to both databases, for the time of a `with`. `remote`: None for the servers of `directory`."""
-    fleet_remote, states_remote = (server_of(directory, each).remote for each in StoreDatabase)
-    made = remote or FleetRemote(fleet_remote, states_remote)
-    name = "" if made.tls is None else common_name(made.tls.certificate)
-    with ExitStack() as stack:
-        fleet = stack.enter_context(StoreClient(made.fleet, with_intents=True, tls=made.tls))
-        states = stack.enter_context(DpuStatusReader(made.states, tls=made.tls))
+    own, own_states = (server_of(directory, each).remote for each in StoreDatabase)
+    made = remote or FleetRemote(own, own_states)
+    tls, name = made.tls, "" if made.tls is None else common_name(made.tls.certificate)
+    with StoreClient(made.fleet, with_intents=True, tls=tls) as fleet, DpuStatusReader(made.states, tls=tls) as states:
         yield FleetStore(fleet, states, directory if remote is None else None, certificate=name)
 
 
