@@ -457,9 +457,9 @@ def share_runtime(agent: Agent, mastership: Mastership, *, control: Path | None)
 
 def standby_refusal(mastership: Mastership) -> RequestRefused | None:
     """Return why requests are refused while another controller is master; None if this one is."""
-    if mastership.expected.is_master:
+    if mastership.is_master:
         return None
-    bridge, master = mastership.expected.label, mastership.holder
+    bridge, master = mastership.label, mastership.holder
     reason = f"no controller is master of bridge {bridge} now; send the request again in a moment"
     if master:
         reason = f"another controller ({master}) is master of bridge {bridge}; send the request there"

@@ -66,7 +66,7 @@ class ExpectedBridge:
         self._port_events = TokenBucket(rate=PORT_EVENTS_PER_S, size=PORT_EVENTS, now_s=monotonic())
         self._is_limited = False
         self.proxy = NeighbourProxy(lambda: self.connection)
-        self.mastership = Mastership(self) if is_shared else None
+        self.mastership = Mastership(self.label, lambda: self.connection, self.wake) if is_shared else None
 
     def close(self) -> None:
         self.proxy.close()

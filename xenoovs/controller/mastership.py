@@ -15,7 +15,6 @@ from contextlib import suppress
 from secrets import randbits
 from struct import Struct, error
 from threading import Event, Lock, Thread
-from typing import TYPE_CHECKING
 
 from xenoovs.controller.connection import BridgeConnection, dump
 from xenoovs.controller.log import surviving
@@ -39,9 +38,6 @@ from xenoovs.openflow.wire.flow import encode_flow_mod, note_action, note_of
 from xenoovs.openflow.wire.frame import NO_NUMBERS
 from xenoovs.openflow.wire.message import PacketOut, Role, decode_role, encode_packet_out, encode_role_request
 from xenoovs.switch.openflow import ask
-
-if TYPE_CHECKING:
-    from xenoovs.controller.bridge import ExpectedBridge
 
 _HEAD = Struct("!IHI")
 """Header of a note: version, bytes of the holder, bytes of the state; both follow, compressed."""
@@ -106,8 +102,9 @@ _NO_GENERATION = (1 << 64) - 1
 class Mastership:
     """The role of this controller at one bridge. It has a thread until `close`. `holder`: the master, if known."""
 
-    def __init__(self, expected: ExpectedBridge) -> None:
-        self.expected = expected
+    def __init__(self, label: str, connection: Callable[[], BridgeConnection | None], wake: Callable[[], None]) -> None:
+        """`label`: of the bridge. `connection`: returns its connection. `wake`: called when this one is the master."""
+        self.label, self._connection, self._wake = label, connection, wake
         self._cookie = _RELEASED | (randbits(47) + 1)
         self._lock, self._sending = Lock(), Lock()
         self._identity, self.holder = "", ""
@@ -140,6 +137,12 @@ class Mastership:
             self._version += self._is_holder
         self._send_lease()
 
+    @property
+    def is_master(self) -> bool:
+        """Return whether the bridge is connected and this controller may change it."""
+        connection = self._connection()
+        return connection is not None and not connection.is_standby
+
     def close(self) -> None:
         """Release the lease, so that another controller takes over at once."""
         self._closing.set()
@@ -149,7 +152,7 @@ class Mastership:
     def _run(self) -> None:
         last = None
         while not self._closing.wait(STEP_S):
-            connection = self.expected.connection
+            connection = self._connection()
             if connection is not last:
                 last, self._reads, self._is_standing_by = connection, Heartbeats(), False
             with surviving("roles"):
@@ -188,8 +191,8 @@ class Mastership:
         connection.is_standby = False
         self._send_lease()
         self._reads, self._is_standing_by = Heartbeats(), False
-        info("this controller is master", bridge=self.expected.label)
-        self.expected.wake()
+        info("this controller is master", bridge=self.label)
+        self._wake()
 
     def _stand_by(self, connection: BridgeConnection, lease: Lease | None) -> None:
         with self._lock:
@@ -200,7 +203,7 @@ class Mastership:
         self._is_standing_by = True
         _, generation = _request_role(connection, Role.NOCHANGE, 0)
         _request_role(connection, Role.SLAVE, 0 if generation == _NO_GENERATION else generation)
-        info("another controller is master; standing by", bridge=self.expected.label)
+        info("another controller is master; standing by", bridge=self.label)
 
     def _follow(self, lease: Lease | None) -> None:
         """Adopt the state of a lease if it is newer."""
@@ -220,7 +223,7 @@ class Mastership:
         adopt(state)
 
     def _send_lease(self, *, is_released: bool = False) -> None:
-        connection = self.expected.connection
+        connection = self._connection()
         if connection is None or connection.is_standby:
             return
         cookie, idle_s = (_RELEASED, _RELEASED_S) if is_released else (self._cookie, _IDLE_S)
@@ -233,7 +236,7 @@ class Mastership:
                 packed = encode_flow_mod(FlowMod(Command.ADD, flow), xid=XID, ofports=NO_NUMBERS)
             except NotEncodable as problem:
                 event = "the run-time state is too large to be shared with other controllers"
-                warn(event, bridge=self.expected.label, reason=str(problem))
+                warn(event, bridge=self.label, reason=str(problem))
                 return
             connection.session.send(packed)
 

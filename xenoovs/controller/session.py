@@ -8,7 +8,7 @@ from socket import SHUT_RDWR
 from struct import Struct
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from xenoovs.dataclass import dataclass
 from xenoovs.display import span
@@ -42,9 +42,6 @@ from xenoovs.openflow.wire.message import (
     encode_ports_request,
     has_more,
 )
-
-if TYPE_CHECKING:
-    from xenoovs.controller.registry import Registry
 
 # Bridges that lack OpenFlow 1.4: their datapath id and name are read, so that the refusal can name them.
 
@@ -86,6 +83,21 @@ class Transport(Protocol):
     def close(self) -> None: ...
 
 
+class SessionEvents(Protocol):
+    """Gets the events of sessions, in their reading threads."""
+
+    def session_opened(self, session: Session) -> None:
+        """Admit or refuse a session whose version, datapath id and ports are known."""
+
+    def session_received(self, session: Session, frame: bytes) -> None:
+        """Process a message of an admitted bridge. Raises WireError."""
+
+    def session_failed(self, session: Session, error: Exception) -> None:
+        """Take note of an exception that only a fault of xenoovs raises."""
+
+    def session_closed(self, session: Session, reason: str) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Timeouts:
     """How long a session waits. `handshake_s`: from the connection to the description of its ports. A switch that is
@@ -118,7 +130,7 @@ class Session:
         self,
         transport: Transport,
         peer: str,
-        registry: Registry,
+        registry: SessionEvents,
         timeouts: Timeouts | None = None,
         *,
         accepted_s: float | None = None,

@@ -278,8 +278,8 @@ class Fault:
 def test_roles(monkeypatch: pytest.MonkeyPatch) -> None:
     fault = Fault(monkeypatch)
     # A connection that has nothing of one.
-    bridge: Any = SimpleNamespace(connection=SimpleNamespace(is_standby=True), label="ovsbr1")
-    mastership = Mastership(bridge)
+    connection: Any = SimpleNamespace(is_standby=True)
+    mastership = Mastership("ovsbr1", lambda: connection, lambda: None)
     eventually(lambda: fault.is_survived("roles", "AttributeError"), "a second step")
     mastership.close()
 
