@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from xenoovs.display import decimal, percent_rounded_up
 from xenoovs.errors import counted, worded
-from xenoovs.model.address import IPAddress, IPNetwork, Mac, family_of, prefix_of
+from xenoovs.model.address import IPNetwork, Mac, family_of, prefix_of
 from xenoovs.model.balancer import (
     MAX_KEY_BITS,
     NO_QUERY,
@@ -25,7 +25,7 @@ from xenoovs.model.balancer import (
 from xenoovs.model.claims import check_between, family_label
 from xenoovs.model.schema import BackendForm, FileForm, Given, ServiceForm, first_port
 from xenoovs.model.tunnel_rules import check_own_addresses, check_remotes, check_tunnelled_backends, check_tunnels
-from xenoovs.model.values import HIGHEST_BIT, KeyPath, MatchField, Remark
+from xenoovs.model.values import HIGHEST_BIT, KeyPath, MatchField, Remark, repeated
 from xenoovs.partition.solve import first_feasible_width, least_tolerance
 
 # What must hold between the values of one service.
@@ -41,7 +41,10 @@ def check_service(service: ServiceForm, path: KeyPath, *, default_egress: str) -
 
 
 def _check_vips(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:
-    families, seen = service.families, set()
+    families = service.families
+    for index, _ in repeated(service.vip):
+        message = f"{service.vip[index]} is listed twice; list each address once"
+        yield Remark((*path, "vip", index), message)
     for index, vip in enumerate(service.vip):
         if family_of(vip) not in families:
             yield Remark(
@@ -49,9 +52,6 @@ def _check_vips(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:
                 f"{vip} is IPv{vip.version}, but match.field is {service.match.field.value}; "
                 f"write `field: {MatchField.SOURCE_ADDRESS.value}`",
             )
-        if vip in seen:
-            yield Remark((*path, "vip", index), f"{vip} is listed twice; list each address once")
-        seen.add(vip)
     nets = [vip for vip in service.vip if isinstance(vip, IPNetwork)]
     for index, vip in enumerate(service.vip):
         first, length = prefix_of(vip)
@@ -107,13 +107,9 @@ def _check_vip_mac(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:
 
 
 def _check_backend_names(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:
-    first: dict[str, int] = {}
-    for index, backend in enumerate(service.backends):
-        other = first.setdefault(backend.name, index)
-        if other != index:
-            yield Remark(
-                (*path, "backends", index, "name"), f"'{backend.name}' is already backends[{other}]; name each once"
-            )
+    for index, other in repeated(backend.name for backend in service.backends):
+        message = f"'{service.backends[index].name}' is already backends[{other}]; name each once"
+        yield Remark((*path, "backends", index, "name"), message)
 
 
 def _check_backend_macs(service: ServiceForm, path: KeyPath, *, default_egress: str) -> Iterator[Remark]:
@@ -245,9 +241,9 @@ def check_switch(switch: Uplinks) -> Iterator[Remark]:
     for path, port in named:
         if port == switch.bridge:
             yield Remark(("switch", *path), _own_port(port))
-    for index, port in enumerate(switch.ingress):
-        if port in switch.ingress[:index]:
-            yield Remark(("switch", "ingress", index), f"port {port} is listed twice; list each port once")
+    for index, _ in repeated(switch.ingress):
+        message = f"port {switch.ingress[index]} is listed twice; list each port once"
+        yield Remark(("switch", "ingress", index), message)
     if switch.egress in switch.ingress and switch.egress != switch.bridge:
         yield Remark(
             ("switch", "egress"),
@@ -294,8 +290,8 @@ def _check_pool(service: ServiceForm, pool: Sequence[BackendForm], path: KeyPath
     if len(weights) > 1 << width:
         yield Remark(
             (*path, "match", "bits"),
-            f"{_bits(width)} of the {label} {worded(width, 'makes', 'make')} {classes} of clients for {len(weights)} "
-            f"backends with a weight; use at least {_bits((len(weights) - 1).bit_length())}",
+            f"{counted(width, 'bit')} of the {label} {worded(width, 'makes', 'make')} {classes} of clients for "
+            f"{len(weights)} backends with a weight; use at least {counted((len(weights) - 1).bit_length(), 'bit')}",
         )
     elif service.max_flows is None and first_feasible_width(weights, service.tolerance, width) is None:
         yield Remark((*path, "tolerance"), _out_of_reach(service, pool, width))
@@ -305,17 +301,13 @@ def _out_of_reach(service: ServiceForm, pool: Sequence[BackendForm], width: int)
     least = least_tolerance([backend.weight for backend in pool], width)
     smallest = min(pool, key=lambda backend: backend.weight)
     tolerance, label = decimal(service.tolerance * 100), service.match.field.key.label
-    problem = f"{tolerance}% cannot be met with {_bits(width)} of the {label}"
+    problem = f"{tolerance}% cannot be met with {counted(width, 'bit')} of the {label}"
     remedies = [f"raise the smallest weight (backend {smallest.name}) or set it to 0"]
     if width < MAX_KEY_BITS:
         remedies.append("use more bits")
     if least is None or least > 1:
         return f"{problem}, nor can any tolerance up to 100%; {', or '.join(remedies)}"
     return f"{problem}; write {percent_rounded_up(least)}, the lowest possible, or {', or '.join(remedies)}"
-
-
-def _bits(number: int) -> str:
-    return counted(number, "bit")
 
 
 def check_parts(
@@ -351,19 +343,17 @@ def check_nat(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:
         yield from _check_dsr(service, path)
         return
     yield from _check_vip(service, path)
-    first = dict[tuple[IPAddress, int | None, int | None], int]()
     for index, backend in enumerate(service.backends):
-        here = (*path, "backends", index)
-        yield from _check_backend(service, backend, here)
-        if backend.address is None:
-            continue
-        other = first.setdefault((backend.address, backend.port, backend.vlan), index)
-        if other != index:
-            yield Remark(
-                (*here, "address"),
-                f"{_endpoint(backend)} is already backend {service.backends[other].name}; write the address of this "
-                "server, or one backend with both weights",
-            )
+        yield from _check_backend(service, backend, (*path, "backends", index))
+    ends = ((each.address, each.port, each.vlan) if each.address else None for each in service.backends)
+    for index, other in repeated(ends):
+        backend = service.backends[index]
+        endpoint = f"{backend.address}" if backend.port is None else f"{backend.address}:{backend.port}"
+        yield Remark(
+            (*path, "backends", index, "address"),
+            f"{endpoint} is already backend {service.backends[other].name}; write the address of this server, or one "
+            "backend with both weights",
+        )
 
 
 def _check_dsr(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:
@@ -409,22 +399,12 @@ def _check_backend(service: ServiceForm, backend: BackendForm, here: KeyPath) ->
             "what the server sends gets the tag of the clients' frames, which the service does not name; add `vlan:` "
             "or `vlan: untagged` to the service",
         )
-    if backend.port is not None and _only_port(service) is None:
+    if backend.port is not None and [*map(len, service.ports)] != [1]:
         yield Remark(
             (*here, "port"),
             "the way back cannot tell by one port of the server which port of the VIP it is for; write exactly one "
             "port in `ports:` of the service, or leave this key out",
         )
-
-
-def _only_port(service: ServiceForm) -> int | None:
-    """Return the port of a service that has exactly one."""
-    ports = service.ports
-    return ports[0].first if len(ports) == 1 and ports[0].first == ports[0].last else None
-
-
-def _endpoint(backend: BackendForm) -> str:
-    return f"{backend.address}" if backend.port is None else f"{backend.address}:{backend.port}"
 
 
 def check_nat_ingress(switch: Uplinks, services: Iterable[Numbered]) -> Iterator[Remark]:

@@ -14,6 +14,7 @@ from xenoovs.dataclass import dataclass, field
 from xenoovs.model.address import Family, IPAddress, IPNetwork, Mac, Vip, family_of
 from xenoovs.model.balancer import Claim, PortRange, Protocol, Service, share_frames
 from xenoovs.model.next_hop import l4_port_of, vlan_of
+from xenoovs.model.tunnel import HostTunnel, SwitchTunnel
 from xenoovs.model.values import OTHER, Remark
 
 _ALL_PORTS = PortRange(0, 65_535)
@@ -113,7 +114,7 @@ def check_between(services: Iterable[Numbered], groups: Sequence[frozenset[str]]
     """Find what more than one service claims. `groups`: by the number of a service, the groups of DPUs that have it;
     empty if all have it. Services without a common group may claim the same."""
     numbered = tuple(services)
-    yield from _check_names(numbered)
+    yield from check_names("services", numbered)
     if not (together := tuple(_check_claimed(numbered))) or not any(groups):
         yield from together
         return
@@ -128,13 +129,13 @@ def _check_claimed(services: tuple[Numbered, ...]) -> Iterator[Remark]:
     yield from _check_answers(services)
 
 
-def _check_names(services: Iterable[Numbered]) -> Iterator[Remark]:
+def check_names(key: str, numbered: Iterable[tuple[int, Service | HostTunnel | SwitchTunnel]]) -> Iterator[Remark]:
+    """Find what has the name of another item of the list `key`. `numbered`: with the indexes there."""
     first: dict[str, int] = {}
-    for i, service in services:
-        other = first.setdefault(service.name, i)
+    for i, item in numbered:
+        other = first.setdefault(item.name, i)
         if other != i:
-            message = f"'{service.name}' is already {OTHER}; name each once"
-            yield Remark(("services", i, "name"), message, other=("services", other))
+            yield Remark((key, i, "name"), f"'{item.name}' is already {OTHER}; name each once", other=(key, other))
 
 
 def _check_claims(services: tuple[Numbered, ...]) -> Iterator[Remark]:

@@ -58,8 +58,7 @@ def all_keys() -> tuple[ConfigKey, ...]:
 def _below(prefix: str, section: ConfigSection, by_name: dict[str, ConfigSection]) -> Iterator[ConfigKey]:
     for key in section.keys:
         path = f"{prefix}{key.name}"
-        meaning = key.meaning or " ".join(by_name[name].meaning for name in key.sections)
-        yield ConfigKey(path, key.kind, meaning, key.default, key.is_required, key.examples, key.sections)
+        yield replace(key, path=path, meaning=key.meaning or " ".join(by_name[name].meaning for name in key.sections))
         inside = [each for name in key.sections for each in _below(f"{path}.", by_name[name], by_name)]
         yield from inside if len(key.sections) == 1 else _merged(inside, key.sections)
 

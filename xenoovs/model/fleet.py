@@ -7,7 +7,7 @@ each DPU, and the file of a DPU may say which of its ports another name means: `
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 from ipaddress import IPv4Address
@@ -20,9 +20,9 @@ from xenoovs.model.emit import render_json, service_tree
 from xenoovs.model.form import Form, form_of, read
 from xenoovs.model.include import ConfigPart, ConfigSources, JoinedConfig
 from xenoovs.model.load import check_config, compose, compose_json, join_config
-from xenoovs.model.next_hop import NextHop, Tunneled
+from xenoovs.model.next_hop import Tunneled
 from xenoovs.model.schema import BackendForm, ServiceForm
-from xenoovs.model.values import KeyPath, Mark, Positions, Value, port_name, show, split_site
+from xenoovs.model.values import KeyPath, Positions, Value, port_name, show, split_site
 
 FLEET_PORTS = "fleet_ports"
 """The key of `switch` in the file of a DPU."""
@@ -206,13 +206,12 @@ def service_text(service: Service, switch: Uplinks) -> str:
 def neutral_service(service: Service, egress: str) -> Service:
     """Return a service as `read_services` reads it from its text. `egress`: that of the fleet."""
     health = None if service.health is not None and service.health.probe is ProbeKind.EXEC else service.health
-    backends = tuple(replace(each, next_hop=_neutral_hop(each.next_hop, egress)) for each in service.backends)
-    return replace(service, health=health, agent_check=None, notify=None, backends=backends)
-
-
-def _neutral_hop(hop: NextHop, egress: str) -> NextHop:
-    port = hop.tunnel if isinstance(hop, Tunneled) else _NEUTRAL_EGRESS if hop.port == egress else hop.port
-    return replace(hop, port=port)
+    backends = list[Backend]()
+    for backend in service.backends:
+        hop = backend.next_hop
+        port = hop.tunnel if isinstance(hop, Tunneled) else _NEUTRAL_EGRESS if hop.port == egress else hop.port
+        backends.append(replace(backend, next_hop=replace(hop, port=port)))
+    return replace(service, health=health, agent_check=None, notify=None, backends=tuple(backends))
 
 
 def join(
@@ -309,26 +308,14 @@ def _part(name: str, text: str) -> tuple[dict[str, Any], ConfigPart]:
     if not isinstance(root, dict):
         raise ConfigError([Finding(file, 1, 1, "", f"{show(root)} is not a mapping; apply the config again")])
     service = _shared(root)
-    places = cache(lambda: compose(text, file=file).places)
-    late = Positions(_LateMarks(lambda: places().values), _LateMarks(lambda: places().keys))
-    return service, ConfigPart(file, {"services": [service]}, late)
 
+    @cache
+    def places() -> Positions:
+        found = compose(text, file=file).places
+        marks = ({("services", 0, *path): mark for path, mark in each.items()} for each in (found.values, found.keys))
+        return Positions(*marks)
 
-class _LateMarks(Mapping[KeyPath, Mark]):
-    """The places of the values or keys of a service, which are looked up when there is a mistake."""
-
-    def __init__(self, find: Callable[[], Mapping[KeyPath, Mark]]) -> None:
-        self._find = find
-
-    def __getitem__(self, path: KeyPath) -> Mark:
-        # Behind the path of the service itself.
-        return self._find()[path[2:]]
-
-    def __iter__(self) -> Iterator[KeyPath]:
-        return (("services", 0, *path) for path in self._find())
-
-    def __len__(self) -> int:
-        return len(self._find())
+    return service, ConfigPart(file, {"services": [service]}, places)
 
 
 def _shared(service: dict[str, Value]) -> dict[str, Any]:

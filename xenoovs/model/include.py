@@ -6,7 +6,7 @@ Symbolic links are followed. A path counts from the directory of the file that n
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from stat import S_ISREG
@@ -105,14 +105,18 @@ def _open_nonblocking(path: str, flags: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ConfigPart:
-    """One file of a config: its tree, and where each value of it stands. `findings`: mistakes in spite of which it can
-    be read (duplicate keys). `count`: how many values it has, with those of files before it."""
+    """One file of a config: its tree, and what finds where each value of it stands. `findings`: mistakes in spite of
+    which it can be read (duplicate keys). `count`: how many values it has, with those of files before it."""
 
     file: str
     root: Value
-    places: Positions
+    find_places: Callable[[], Positions]
     findings: tuple[Finding, ...] = ()
     count: int = 0
+
+    @property
+    def places(self) -> Positions:
+        return self.find_places()
 
     def finding(self, path: KeyPath, message: str, *, at_key: bool = False) -> Finding:
         """Return a mistake at a path of this file."""

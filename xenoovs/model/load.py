@@ -31,7 +31,6 @@ from xenoovs.model.include import (
 from xenoovs.model.values import (
     OTHER,
     KeyPath,
-    Mark,
     Positions,
     Remark,
     Value,
@@ -174,8 +173,8 @@ class _Composer:
     next_event: Callable[[], Any]
     file: str
     count: int
-    values: dict[KeyPath, Mark] = field(default_factory=dict)
-    keys: dict[KeyPath, Mark] = field(default_factory=dict)
+    values: dict[KeyPath, yaml.Mark] = field(default_factory=dict)
+    keys: dict[KeyPath, yaml.Mark] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
     def document(self) -> ConfigPart:
@@ -188,10 +187,15 @@ class _Composer:
         after = self.next_event()
         if not isinstance(after, yaml.StreamEndEvent):
             self._stop(after, (), "a second YAML document starts here; keep one document in the file")
-        return ConfigPart(self.file, root, Positions(self.values, self.keys), tuple(self.findings), self.count)
+        places = Positions(self.values, self.keys)
+        return ConfigPart(self.file, root, lambda: places, tuple(self.findings), self.count)
 
     def _value(self, event: Any, path: KeyPath) -> Value:
-        self._refuse_excess(event, path, depth=len(path))
+        self.count += 1
+        if len(path) > MAX_DEPTH:
+            self._stop(event, path, f"lists and mappings are nested deeper than {MAX_DEPTH}; a config needs 5 levels")
+        if self.count > MAX_VALUES:
+            self._stop(event, path, f"the config holds more than {MAX_VALUES} values; split it over several bridges")
         self.values[path] = event.start_mark
         kind = type(event)
         if kind is _Alias:
@@ -248,13 +252,6 @@ class _Composer:
             )
         if event.tag is not None:
             self._stop(event, path, f"tags ({show(event.tag)}) are not supported; remove it")
-
-    def _refuse_excess(self, event: Any, path: KeyPath, *, depth: int) -> None:
-        self.count += 1
-        if depth > MAX_DEPTH:
-            self._stop(event, path, f"lists and mappings are nested deeper than {MAX_DEPTH}; a config needs 5 levels")
-        if self.count > MAX_VALUES:
-            self._stop(event, path, f"the config holds more than {MAX_VALUES} values; split it over several bridges")
 
     def _stop(self, event: Any, path: KeyPath, message: str) -> NoReturn:
         raise ConfigError([*self.findings, self._finding(event, path, message)])
@@ -334,16 +331,15 @@ def check_config(joined: JoinedConfig, *, for_lab: bool = False, groups: Sequenc
         remarks = list(check_parts(config, balancer, for_lab=for_lab, groups=groups))
     findings = {*joined.findings, *_findings(remarks[:MAX_REMARKS], joined)}
     for part in joined.included:
-        mistakes = read(INCLUDED, _without_services(part.root))[1]
+        root = part.root
+        if isinstance(root, dict) and isinstance(root.get("services"), list):
+            # They are checked with those of the other files.
+            root = {**root, "services": []}
+        mistakes = read(INCLUDED, root)[1]
         findings.update(part.finding(each.path, each.message, at_key=each.at_key) for each in mistakes[:MAX_REMARKS])
     if findings or balancer is None:
         raise ConfigError(_capped(findings, omitted=max(len(remarks) - MAX_REMARKS, 0)))
     return balancer
-
-
-def _without_services(root: Value) -> Value:
-    """Return a file without its services, which are checked with the others."""
-    return {**root, "services": []} if isinstance(root, dict) and isinstance(root.get("services"), list) else root
 
 
 def load_form(path: Path, form: type[M], check: Callable[[M], Iterable[Remark]] = lambda _values: ()) -> M:

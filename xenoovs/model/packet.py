@@ -48,18 +48,14 @@ def claims(claim: Claim, packet: Packet) -> bool:
     """Return whether `claim` has the packet."""
     if packet.family not in claim.families or claim.prefix_length(packet.destination) is None:
         return False
-    if _is_neighbour_discovery(packet):
+    is_icmpv6 = packet.family is Family.IPV6 and packet.protocol == Protocol.ICMP.number(Family.IPV6)
+    if is_icmpv6 and packet.sport in NEIGHBOUR_DISCOVERY:
         return False
     if claim.vlan is not None and packet.vlan != tag_of(claim.vlan):
         return False
     if claim.protocol is not None and packet.protocol != claim.protocol.number(packet.family):
         return False
     return not claim.ports or any(packet.dport in ports for ports in claim.ports)
-
-
-def _is_neighbour_discovery(packet: Packet) -> bool:
-    is_icmpv6 = packet.family is Family.IPV6 and packet.protocol == Protocol.ICMP.number(Family.IPV6)
-    return is_icmpv6 and packet.sport in NEIGHBOUR_DISCOVERY
 
 
 def service_of(balancer: Balancer, packet: Packet) -> Service | None:

@@ -50,17 +50,6 @@ def unknown_paths(balancer: Balancer) -> tuple[RemoteName, ...]:
     )
 
 
-def claim_of_remote(tunnel: HostTunnel, remote: Remote) -> Claim:
-    """Return the host's packets to a remote."""
-    return Claim(
-        families=frozenset({Family.IPV4}),
-        vips=(remote.address,),
-        protocol=Protocol.UDP,
-        ports=(PortRange(tunnel.dst_port, tunnel.dst_port),),
-        in_port=tunnel.host_port,
-    )
-
-
 def any_source_ports(tunnel: HostTunnel, remote: Remote) -> tuple[int, ...]:
     """Return source ports for paths without discovery: the same at each call, others for each pair of hosts."""
     from hashlib import blake2s
@@ -91,9 +80,10 @@ def _service(uplink: str, tunnel: HostTunnel, remote: Remote, found: tuple[int, 
         Backend(name, hop, Fraction(int(hop.is_known))) for name, hop in _paths(uplink, tunnel, remote, found)
     )
     known = sum(1 for backend in backends if backend.weight)
+    ports, families = (PortRange(tunnel.dst_port, tunnel.dst_port),), frozenset({Family.IPV4})
     return Service(
         name=service_name(tunnel, remote),
-        claim=claim_of_remote(tunnel, remote),
+        claim=Claim(families, (remote.address,), Protocol.UDP, ports, in_port=tunnel.host_port),
         backends=backends,
         key=BlockKey(KeyField.SOURCE_PORT, width=tunnel.blocks.bit_length() - 1),
         tolerance=even_tolerance(max(known, 1), tunnel.blocks),

@@ -8,6 +8,7 @@ from itertools import product
 from xenoovs.errors import counted
 from xenoovs.model.address import Mac
 from xenoovs.model.balancer import Protocol, Returns, Service, ServiceMode, Uplinks
+from xenoovs.model.claims import check_names
 from xenoovs.model.next_hop import remote_of_port
 from xenoovs.model.schema import BackendForm, ServiceForm
 from xenoovs.model.tunnel import (
@@ -21,7 +22,7 @@ from xenoovs.model.tunnel import (
     TunnelPorts,
     TunnelType,
 )
-from xenoovs.model.values import OTHER, KeyPath, Remark
+from xenoovs.model.values import OTHER, KeyPath, Remark, repeated
 from xenoovs.openflow.flow import MAX_PORT_NAME
 
 NumberedTunnel = tuple[int, HostTunnel]
@@ -31,7 +32,7 @@ AnyTunnel = tuple[int, HostTunnel | SwitchTunnel]
 def check_tunnels(switch: Uplinks, tunnels: Iterable[AnyTunnel]) -> Iterator[Remark]:
     """Find mistakes that two or more right values of tunnels make together."""
     every = tuple(tunnels)
-    yield from _check_names(every)
+    yield from check_names("tunnels", every)
     yield from check_switch_tunnels(switch, ((i, one) for i, one in every if isinstance(one, SwitchTunnel)))
     numbered = tuple((index, tunnel) for index, tunnel in every if isinstance(tunnel, HostTunnel))
     for index, tunnel in numbered:
@@ -56,15 +57,6 @@ def check_own_addresses(services: Iterable[Service], tunnels: Iterable[HostTunne
                 f"{local} is this host's end of {tunnel.name}: what comes by the tunnel would go to the service; leave "
                 "the address out, or write `protocol` and `ports` without it",
             )
-
-
-def _check_names(tunnels: tuple[AnyTunnel, ...]) -> Iterator[Remark]:
-    names = dict[str, int]()
-    for index, tunnel in tunnels:
-        other = names.setdefault(tunnel.name, index)
-        if other != index:
-            path, message = ("tunnels", index, "name"), f"'{tunnel.name}' is already {OTHER}; name each once"
-            yield Remark(path, message, other=_at(other))
 
 
 def _check_ports(switch: Uplinks, tunnel: HostTunnel, here: KeyPath) -> Iterator[Remark]:
@@ -140,12 +132,12 @@ def _check_uplinks(switch: Uplinks, tunnel: HostTunnel, path: KeyPath) -> Iterat
 
 
 def _check_remotes(tunnel: HostTunnel, here: KeyPath) -> Iterator[Remark]:
-    names, addresses = set[str](), {tunnel.local}
+    for index, _ in repeated(remote.name for remote in tunnel.remotes):
+        name = tunnel.remotes[index].name
+        yield Remark((*here, "remotes", index, "name"), f"'{name}' is used twice; name each remote once")
+    addresses = {tunnel.local}
     for index, remote in enumerate(tunnel.remotes):
         path = (*here, "remotes", index)
-        if remote.name in names:
-            yield Remark((*path, "name"), f"'{remote.name}' is used twice; name each remote once")
-        names.add(remote.name)
         for key, address in (("address", remote.address), *(("aliases", alias) for alias in remote.aliases)):
             if address in addresses or address in tunnel.aliases:
                 yield Remark((*path, key), f"{address} is already an end of this tunnel; write each address once")
@@ -178,20 +170,16 @@ def _check_between(tunnels: tuple[NumberedTunnel, ...]) -> Iterator[Remark]:
             other = packets.setdefault((tunnel.host_port, remote.address, tunnel.dst_port), index)
             if other != index:
                 message = f"packets for {remote.address} are those of {OTHER} already; list the remote once"
-                yield Remark((*here, "remotes", number), message, other=_at(other))
+                yield Remark((*here, "remotes", number), message, other=("tunnels", other))
         other = answers.setdefault(tunnel.local, index)
         if other != index and _answering(by_index[other]) != _answering(tunnel):
             message = f"{tunnel.local} answers probes as {OTHER} says; write the same `probe` and `reflect` in both"
-            yield Remark((*here, "local"), message, other=_at(other))
+            yield Remark((*here, "local"), message, other=("tunnels", other))
         if tunnel.probe is not None:
             other = senders.setdefault((tunnel.probe.port, tunnel.dst_port), index)
             if other != index and _leaving(by_index[other]) != _leaving(tunnel):
                 message = f"probes from {tunnel.probe.port} leave as those of {OTHER}; use another internal port"
-                yield Remark((*here, "probe", "port"), message, other=_at(other))
-
-
-def _at(index: int) -> KeyPath:
-    return ("tunnels", index)
+                yield Remark((*here, "probe", "port"), message, other=("tunnels", other))
 
 
 def _answering(tunnel: HostTunnel) -> object:
@@ -235,7 +223,7 @@ def check_switch_tunnels(switch: Uplinks, tunnels: Iterable[tuple[int, SwitchTun
                     here,
                     f"{OTHER} is a shared {tunnel.type.value} port of {tunnel.local} already, and Open vSwitch has "
                     "one; let backends name that tunnel with a `key` of their own, or write `ports: each`",
-                    other=_at(other),
+                    other=("tunnels", other),
                 )
         first, kind = listening.setdefault(tunnel.dst_port, (index, tunnel.type))
         if tunnel.dst_port and kind is not tunnel.type:
@@ -244,7 +232,7 @@ def check_switch_tunnels(switch: Uplinks, tunnels: Iterable[tuple[int, SwitchTun
                 here if tunnel.dst_port == tunnel.type.dst_port else (*here, "dst_port"),
                 f"{OTHER} receives {kind.value} at UDP port {tunnel.dst_port}, and a port has one type; write another "
                 "`dst_port` at both ends",
-                other=_at(first),
+                other=("tunnels", first),
             )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from enum import Enum
 from fractions import Fraction
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, ip_network
-from typing import Any, Generic, Protocol, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeGuard, TypeVar
 
 from xenoovs.dataclass import MISSING, dataclass
 from xenoovs.model.address import IPAddress, Mac, PortRange, Vip, parse_mac
@@ -17,6 +17,9 @@ from xenoovs.model.next_hop import MAX_PORT as MAX_PORT
 from xenoovs.model.next_hop import MAX_VLAN, NO_TAG, UNCHANGED
 from xenoovs.openflow.flow import why_unusable
 from xenoovs.regex import regex
+
+if TYPE_CHECKING:
+    from yaml import Mark
 
 # The tree of plain values in a YAML text, and the position of each.
 
@@ -87,19 +90,9 @@ Position = tuple[int, int]
 """Line and column in a file, both from 1."""
 
 
-class Mark(Protocol):
-    """A position from libyaml; line and column count from 0."""
-
-    @property
-    def line(self) -> int: ...
-
-    @property
-    def column(self) -> int: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """The position of the value of each path, and of its key."""
+    """The mark, which counts from 0, of the value of each path, and of its key."""
 
     values: Mapping[KeyPath, Mark]
     keys: Mapping[KeyPath, Mark]
@@ -169,6 +162,15 @@ class Remark:
 
 
 OTHER = "{other}"
+
+
+def repeated(keys: Iterable[object]) -> Iterator[tuple[int, int]]:
+    """Yield the index of each key that is there already, with the index of the first one; None is no key."""
+    first = dict[object, int]()
+    for index, key in enumerate(keys):
+        other = first.setdefault(key, index)
+        if other != index and key is not None:
+            yield index, other
 
 
 # Single values of the config: what is accepted, and the messages about the rest.
