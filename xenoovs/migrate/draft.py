@@ -190,13 +190,13 @@ class DraftTunnel:
 
 @dataclass(slots=True)
 class DraftSwitch:
-    """The bridge and its ports; None if the source does not name them. `depth`: the most next hops in a failover group
-    of the switch."""
+    """The bridge, its ports and its policy; None if the source does not name them. `depth`: the most next hops in a
+    failover group of the switch."""
 
     bridge: str | None = None
     ingress: tuple[str, ...] | None = None
     egress: str | None = None
-    other_traffic: OtherTraffic = OtherTraffic.PASSTHROUGH
+    other_traffic: OtherTraffic | None = None
     depth: int = 0
 
 
@@ -290,7 +290,7 @@ def _lines(draft: Draft, source: str, switch: DraftSwitch) -> Iterator[str]:
     yield f"  bridge: {render_text(found.bridge or switch.bridge or 'ovsbr1')}{hint}"
     yield f"  ingress: [{', '.join(map(_port, found.ingress or switch.ingress or ('p0',)))}]"
     yield f"  egress: {_port(found.egress or switch.egress or 'p1')}"
-    yield f"  other_traffic: {found.other_traffic.value}"
+    yield f"  other_traffic: {(found.other_traffic or OtherTraffic.PASSTHROUGH).value}"
     if found.depth > 1:
         yield "  failover: in_switch" + (f"\n  depth: {min(found.depth, 4)}" if found.depth > 2 else "")
     yield ""

@@ -130,10 +130,11 @@ def read_flows(text: str) -> Draft:
         raise ParseError(text=text[:200], offset=0, expected="flows as `ovs-ofctl dump-flows` prints them")
     groups: dict[tuple[Masked, ...], _Group] = {}
     across: dict[str, tuple[_Line, str]] = {}
-    is_table_miss_known = False
     reflectors: list[tuple[_Line, int]] = []
     for line in lines:
         match, delivery = line.flow.match, _delivery(line.flow)
+        # All packets of a port, or all its IPv4 or IPv6 packets.
+        is_for_all = all(c.field is Field.DL_TYPE and c.value in (ETH_IPV4, ETH_IPV6) for c in match.masked)
         use((line.word,))
         if is_ours(line.flow.cookie):
             draft.omissions.add((line.word,), "a flow of xenoovs itself")
@@ -141,17 +142,17 @@ def read_flows(text: str) -> Draft:
         elif line.flow.key.table:
             draft.omissions.add((line.word,), "a flow of another table than 0, which does not see all packets")
         elif not match.masked and not match.foreign and (policy := _policy(line.flow)) is not None:
-            if not is_table_miss_known or match.in_port is None:
-                draft.switch.other_traffic, is_table_miss_known = policy, True
+            if draft.switch.other_traffic is None or match.in_port is None:
+                draft.switch.other_traffic = policy
         elif _is_flood_of_arp(line.flow):
             reason = "other_traffic is normal: the bridge floods ARP, and switches all that belongs to no service"
             draft.omissions.add((line.word,), reason)
-            draft.switch.other_traffic, is_table_miss_known = OtherTraffic.NORMAL, True
+            draft.switch.other_traffic = OtherTraffic.NORMAL
         elif (tos := _reflected_tos(line.flow)) is not None:
             reflectors.append((line, tos))
         elif delivery is None or match.foreign:
             draft.omissions.add((line.word,), _reason(line.flow))
-        elif delivery.mac is None and match.in_port and _is_for_all(match):
+        elif delivery.mac is None and match.in_port and is_for_all:
             across[match.in_port] = line, delivery.port
         else:
             # Flows of single connections are counted as those of single clients.
@@ -168,7 +169,7 @@ def read_flows(text: str) -> Draft:
     known = [group for group in groups.values() if all(map(_is_of_a_claim, group.conditions))]
     served = [group for group in groups.values() if _add_service(draft, group, known)]
     _add_tunnels(draft, reflectors, links)
-    _set_switch(draft, served, across, is_table_miss_known=is_table_miss_known)
+    _set_switch(draft, served, across)
     for words in links:
         draft.omissions.rest(words, "no part of a tunnel with a flow that reflects probes")
     return draft.finish()
@@ -264,21 +265,8 @@ def _device(words: list[Word]) -> DraftTunnel | None:
     is_bounded = len(bounds) == 2 and all(bound.isascii() and bound.isdigit() for bound in bounds)
     # The second port is excluded (udp_flow_src_port() of the kernel).
     ports = PortRange(int(bounds[0]), int(bounds[1]) - 1) if is_bounded else None
-    return DraftTunnel(
-        name_from(values.get("dev", values["add"]) if values["add"] == "dev" else values["add"]),
-        kind,
-        local,
-        remote,
-        dst_port,
-        0,
-        Reflect.L2,
-        ports,
-    )
-
-
-def _is_for_all(match: Match) -> bool:
-    """Return whether a match covers all packets of a port, or all its IPv4 or IPv6 packets."""
-    return all(c.field is Field.DL_TYPE and c.value in (ETH_IPV4, ETH_IPV6) for c in match.masked)
+    name = name_from(values.get("dev", values["add"]) if values["add"] == "dev" else values["add"])
+    return DraftTunnel(name, kind, local, remote, dst_port, 0, Reflect.L2, ports)
 
 
 def _is_flood_of_arp(flow: Flow) -> bool:
@@ -501,9 +489,7 @@ def _vip_of(condition: Masked) -> Vip | None:
         return None
 
 
-def _set_switch(
-    draft: Draft, groups: Iterable[_Group], across: dict[str, tuple[_Line, str]], *, is_table_miss_known: bool
-) -> None:
+def _set_switch(draft: Draft, groups: Iterable[_Group], across: dict[str, tuple[_Line, str]]) -> None:
     """Set the ports, and the policy for other traffic that flows between ports imply."""
     switch = draft.switch
     entered = sorted({port for group in groups for port in group.ports if port is not None} if draft.services else ())
@@ -519,10 +505,7 @@ def _set_switch(
     if is_crossing:
         switch.other_traffic = OtherTraffic.PASSTHROUGH
         across = {port: found for port, found in across.items() if port not in (first, egress)}
-    elif not is_table_miss_known:
-        switch.other_traffic = OtherTraffic.DROP
+    policy = switch.other_traffic = switch.other_traffic or OtherTraffic.DROP
     for line, target in across.values():
-        reason = (
-            f"packets of no service: other_traffic is {switch.other_traffic.value}, which does not send to {target}"
-        )
+        reason = f"packets of no service: other_traffic is {policy.value}, which does not send to {target}"
         draft.omissions.add((line.word,), reason)
