@@ -18,7 +18,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Protocol
 
 from xenoovs.dataclass import asdict, dataclass, field
 from xenoovs.lab.sockets import allow_any_local, destination_of, from_address, prepare, udp_socket
@@ -50,11 +49,6 @@ class AnswerCounts:
     answers: Counter[tuple[int, str, str]] = field(default_factory=Counter)
     duplicates: int = 0
     failures: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def lost(self) -> int:
-        """Return how many packets were sent and not answered."""
-        return sum(self.sent) - self.answers.total()
 
     def add(self, other: AnswerCounts, numbers: Sequence[int]) -> None:
         """Add the counts of other packets. `numbers`: for each flight of `other`, its index here."""
@@ -149,22 +143,27 @@ _MOST_MISSING = 100_000
 _NO_ARP = "packets pile up in the kernel; does anything answer ARP for the destination?"
 
 
-class TrafficChannel(Protocol):
+class TrafficChannel:
     """Sends packets, each with a key, and receives their answers."""
 
-    def new_window(self) -> SendWindow: ...
+    def new_window(self) -> SendWindow:
+        # Small packets take about 768 bytes of a receive buffer, whose default of 212,992 bytes holds 277 (socket(7)).
+        return SendWindow(128, 1.0, 0.02)
 
     def sockets(self) -> Sequence[socket.socket]:
         """Return the sockets that become readable when answers come."""
+        raise NotImplementedError
 
     def send(self, key: int, flight: Flight, source: str) -> None:
         """Send a packet of a flight. Raises OSError if the kernel refuses."""
+        raise NotImplementedError
 
     def receive(self) -> Iterable[tuple[int, str, str]]:
         """Yield the answers that have arrived: key, client, responder (empty if it failed). Never blocks."""
+        raise NotImplementedError
 
     def expire(self, key: int) -> None:
-        """Stop waiting for the answer to a packet."""
+        """Stop waiting for the answer to a packet. By default late answers count."""
 
 
 class TrafficExchange:
@@ -279,16 +278,7 @@ _MOST_OPEN = 256
 """Sockets of single packets: more than can be unanswered at once, and few enough for select(2)."""
 
 
-class _DatagramChannel:
-    def new_window(self) -> SendWindow:
-        # Small packets take about 768 bytes of a receive buffer, whose default of 212,992 bytes holds 277 (socket(7)).
-        return SendWindow(128, 1.0, 0.02)
-
-    def expire(self, key: int) -> None:
-        """Late answers count."""
-
-
-class UdpChannel(_DatagramChannel):
+class UdpChannel(TrafficChannel):
     """UDP. Each request has the run's number and its key, and the answer repeats both before the machine's label."""
 
     def __init__(self) -> None:
@@ -330,7 +320,7 @@ class UdpChannel(_DatagramChannel):
 _IP_BIND_ADDRESS_NO_PORT = 24
 
 
-class TcpChannel:
+class TcpChannel(TrafficChannel):
     """A connection for each packet; the machine sends its label before it closes."""
 
     def __init__(self) -> None:
@@ -387,7 +377,7 @@ _BUFFER_BYTES = 4 << 20
 _SO_RCVBUFFORCE = 33
 
 
-class EchoChannel(_DatagramChannel):
+class EchoChannel(TrafficChannel):
     """Sends through raw sockets (raw(7)), receives from packet sockets (packet(7)), which return the sender's MAC."""
 
     def __init__(self) -> None:
@@ -401,7 +391,9 @@ class EchoChannel(_DatagramChannel):
     def send(self, key: int, flight: Flight, source: str) -> None:
         if flight.family not in self._listeners:
             self._listeners[flight.family] = _listener(flight.family)
-            self._senders[flight.family] = _sender(flight.family)
+            sender = socket.socket(flight.family, socket.SOCK_RAW, _PROTOCOL[flight.family])
+            prepare(sender)
+            self._senders[flight.family] = sender
         control = from_address(socket.inet_pton(flight.family, source))
         request = echo_request(flight.family, self._run, key)
         self._senders[flight.family].sendmsg([request], control, 0, (flight.destination, 0))
@@ -427,29 +419,20 @@ def echo_request(family: socket.AddressFamily, run: bytes, key: int) -> bytes:
 
 def parse_echo_reply(family: socket.AddressFamily, packet: bytes) -> tuple[bytes, int, str] | None:
     """Return run number, key and client from an IP packet without extension headers; None if it is no echo reply."""
-    start, protocol, client = _header(family, packet)
+    if family == socket.AF_INET:
+        start, protocol, client = (packet[0] & 15) * 4, packet[9], packet[16:20]
+    else:
+        start, protocol, client = 40, packet[6], packet[24:40]
     if protocol != _PROTOCOL[family] or len(packet) < start + _ECHO.size:
         return None
     kind, _, _, _, _, run, key = _ECHO.unpack_from(packet, start)
     return (run, key, socket.inet_ntop(family, client)) if kind == _REPLY[family] else None
 
 
-def _header(family: socket.AddressFamily, packet: bytes) -> tuple[int, int, bytes]:
-    if family == socket.AF_INET:
-        return (packet[0] & 15) * 4, packet[9], packet[16:20]
-    return 40, packet[6], packet[24:40]
-
-
 def _listener(family: socket.AddressFamily) -> socket.socket:
     sock = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_ETHERTYPE[family]))
     sock.settimeout(0)
     sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
-    return sock
-
-
-def _sender(family: socket.AddressFamily) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_RAW, _PROTOCOL[family])
-    prepare(sock)
     return sock
 
 

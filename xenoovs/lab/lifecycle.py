@@ -184,7 +184,7 @@ class LabBuilder:
         self.netns.write_sysctls(switch, ["ipv4/conf/all/arp_ignore"], value=1)
         device = UNDERLAY_BRIDGE if self.lab.ovs.datapath is Datapath.USERSPACE else UNDERLAY
         lines = [f"link set dev {device} address {underlay.mac} mtu {UNDERLAY_MTU} up"]
-        lines += [f"addr add {address} dev {device}" for address in underlay.addresses]
+        lines += [f"addr add {local}/{prefix} dev {device}" for local, prefix in underlay.addresses]
         self.netns.batch(lines, namespace=switch)
         add_tunnel_ports(self.lab.ovs, self.balancer)
         learn_remotes(self.lab)
@@ -375,13 +375,9 @@ def _remove(name: str, place: Path) -> RemovedLab:
         raise LabError(f"lab {name} cannot be removed: {', '.join(namespaces_of(name))} are still there")
     existed = place.exists()
     shutil.rmtree(place, ignore_errors=True)
-    _remove_empty(place.parent)
-    return RemovedLab(namespaces, processes, int(existed))
-
-
-def _remove_empty(base: Path) -> None:
     # Keep a directory that the user chose.
-    if base == DEFAULT_DIRECTORY:
+    if place.parent == DEFAULT_DIRECTORY:
         with suppress(OSError):
-            base.rmdir()
-            base.parent.rmdir()
+            DEFAULT_DIRECTORY.rmdir()
+            DEFAULT_DIRECTORY.parent.rmdir()
+    return RemovedLab(namespaces, processes, int(existed))

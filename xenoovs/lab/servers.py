@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
-from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
 
 from xenoovs.display import span
-from xenoovs.errors import CommandFailed, LabError
+from xenoovs.errors import CommandFailed, LabError, did_you_mean
 from xenoovs.lab.host import LabNetns, kill_and_wait, marked_processes, namespaces_of, processes_in
 from xenoovs.lab.lab import MARK, Lab, link_config, sole_owner, write_config, write_whole
 from xenoovs.lab.probing import in_lab, job_of
@@ -69,8 +68,8 @@ def find_machine(lab: Lab, backend: str) -> Machine:
         labels = " or ".join(machine.label for machine in named)
         raise LabError(f"lab {lab.name} has several backends {backend!r}, behind different ports: name one as {labels}")
     names = [name for machine in machines for name in machine.names]
-    close = get_close_matches(backend, names, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(names[:10])}{', ...' if names[10:] else ''}"
+    those = f"it has {', '.join(names[:10])}{', ...' if names[10:] else ''}"
+    hint = did_you_mean(backend, names, "did you mean {}?") or those
     raise LabError(f"lab {lab.name} has no backend {backend!r}; {hint}")
 
 
@@ -96,7 +95,7 @@ def heal(lab: Lab, machines: Iterable[Machine], balancer: Balancer) -> tuple[Mac
     check_complete(lab)
     with sole_owner(lab.directory):
         failures = failures_of(lab)
-        healed = [machine for machine in machines if machine.label in failures or not _is_running(lab, machine)]
+        healed = [machine for machine in machines if machine.label in failures or not _responders(lab, machine)]
         for machine in healed:
             _set_state(lab, machine, None, balancer)
             failures.pop(machine.label, None)
@@ -167,7 +166,7 @@ def _run_responder(lab: Lab, machine: Machine, job: Job | None) -> None:
     """Run a machine's responder with this job; None to end it."""
     file = lab.directory / f"{machine.label}.json"
     wanted = "" if job is None else render_job(job)
-    if wanted and file.exists() and file.read_text() == wanted and _is_running(lab, machine):
+    if wanted and file.exists() and file.read_text() == wanted and _responders(lab, machine):
         return
     file.unlink(missing_ok=True)
     kill_and_wait(_responders(lab, machine))
@@ -184,10 +183,6 @@ def _run_responder(lab: Lab, machine: Machine, job: Job | None) -> None:
 def _responders(lab: Lab, machine: Machine) -> set[int]:
     mine = set(processes_in(machine.namespace)) & set(marked_processes(MARK, str(lab.directory)))
     return mine - set(machine_ovs(lab, machine).pids())
-
-
-def _is_running(lab: Lab, machine: Machine) -> bool:
-    return bool(_responders(lab, machine))
 
 
 def _certificate(lab: Lab) -> Path:

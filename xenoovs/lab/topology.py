@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import LabError
 from xenoovs.model.address import Family, IPAddress, IPNetwork, Mac, Vip, family_of, prefix_text
-from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, PortRange, Protocol, Returns, Service
+from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, Protocol, Returns, Service
 from xenoovs.model.next_hop import NO_TAG, UNCHANGED, l4_port_of, mac_and_port, mac_of, vlan_of
 from xenoovs.model.packet import ANY_PORT, own_addresses
 from xenoovs.model.tunnel import RemoteEnd, remote_end_of
@@ -283,7 +283,9 @@ def _machines(
             f"the config has {len(served)} backends with MACs of their own, the lab has room for {MAX_MACHINES}; "
             "try a config with fewer"
         )
-    free = map(str, free_addresses(balancer))
+    used = used_addresses(balancer)
+    # Of backends without an address in the config.
+    free = (str(each) for each in probe_net(Family.IPV4, vips_of(balancer)).hosts() if each not in used)
     machines = []
     for number, ((place, egress, vlan), roles) in enumerate(served.items(), start=1):
         own = tuple(dict.fromkeys(str(backend.address) for _, backend in roles if backend.address is not None))
@@ -334,15 +336,13 @@ def _ends(roles: Iterable[_Role], balancer: Balancer) -> Iterator[MachineTunnelE
         found[key] = end
 
 
-def free_addresses(balancer: Balancer) -> Iterator[IPAddress]:
-    """Yield IPv4 addresses for backends without an address in the config."""
-    used = used_addresses(balancer)
-    return (address for address in probe_net(Family.IPV4, vips_of(balancer)).hosts() if address not in used)
-
-
 def tried_ports(claim: Claim) -> tuple[int, ...]:
     """Return the destination ports at which a service is tried: of long ranges only the first and the last."""
-    return tuple(port for ports in claim.ports for port in _tried(ports)) or (ANY_PORT,)
+    found = list[int]()
+    for ports in claim.ports:
+        first = max(ports.first, 1)
+        found += (first, ports.last) if ports.last - first >= _LISTED_PORTS else range(first, ports.last + 1)
+    return tuple(found) or (ANY_PORT,)
 
 
 def tried_protocols(claim: Claim) -> tuple[Protocol, ...]:
@@ -373,13 +373,6 @@ def _answer_paths(roles: Iterable[_Role], ends: Iterable[MachineTunnelEnd], mac:
 
 def _server_nets(claim: Claim) -> list[IPNetwork]:
     return [SERVER_NETS[family] for family in sorted(claim.families, key=str)]
-
-
-def _tried(ports: PortRange) -> tuple[int, ...]:
-    first = max(ports.first, 1)
-    if ports.last - first < _LISTED_PORTS:
-        return tuple(range(first, ports.last + 1))
-    return (first, ports.last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,12 +415,7 @@ class Underlay:
     each with the length of a prefix that all its remotes share."""
 
     mac: str
-    addresses: tuple[str, ...]
-
-    def prefix_of(self, local: str) -> int:
-        return next(
-            int(length) for address, _, length in (a.partition("/") for a in self.addresses) if address == local
-        )
+    addresses: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -500,7 +488,7 @@ class Topology:
 
     @property
     def local_addresses(self) -> tuple[str, ...]:
-        return () if self.underlay is None else tuple(text.partition("/")[0] for text in self.underlay.addresses)
+        return () if self.underlay is None else tuple(local for local, _ in self.underlay.addresses)
 
 
 def families_of(balancer: Balancer) -> tuple[Family, ...]:
@@ -523,7 +511,7 @@ def _underlay(balancer: Balancer, macs: Iterator[str]) -> Underlay | None:
     remotes = dict[IPv4Address, set[IPv4Address]]()
     for end in balancer.remote_ends:
         remotes.setdefault(end.tunnel.local, set()).add(end.remote)
-    addresses = tuple(f"{local}/{_common_prefix((local, *there))}" for local, there in remotes.items())
+    addresses = tuple((str(local), _common_prefix((local, *there))) for local, there in remotes.items())
     return Underlay(next(macs), addresses) if addresses else None
 
 

@@ -65,7 +65,7 @@ def add_tunnel_ends(lab: Lab, machine: Machine, underlay: Underlay, balancer: Ba
         for local in {end.local for end in machine.ends}:
             ovs.appctl("tnl/neigh/set", _MACHINE_BRIDGE, local, underlay.mac)
         device = _MACHINE_BRIDGE
-    prefix = underlay.prefix_of(machine.ends[0].local)
+    prefix = dict(underlay.addresses)[machine.ends[0].local]
     netns.batch(
         [
             f"link set dev {device} mtu {UNDERLAY_MTU} up",

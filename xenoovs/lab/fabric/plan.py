@@ -147,7 +147,16 @@ def elephant_net(leaf: str, path: int | None = None) -> str:
 def plan_fabric(name: str, shape: FabricShape) -> Fabric:
     """Return the plan of fabric lab `name`. Raises LabError if a number is out of range."""
     check_name(name)
-    check_shape(shape)
+    for what, value, least, most in (
+        ("--paths", shape.paths, 2, MAX_PATHS),
+        ("--senders", shape.senders, 1, MAX_SENDERS),
+    ):
+        if not least <= value <= most:
+            raise LabError(f"{what} {value} is not from {least} to {most}")
+    if shape.rate_bps < _LEAST_RATE_BPS:
+        raise LabError(f"--rate of {shape.rate_bps} bit/s is too slow; use 1mbit or more")
+    if shape.buffer_bytes < _LEAST_BUFFER_BYTES:
+        raise LabError(f"--buffer of {shape.buffer_bytes} bytes does not hold two packets; use 3kb or more")
     macs = map(str, own_macs(set()))
     sites, cables = list[Site](), list[Cable]()
     for leaf, count in (("leafa", shape.senders), ("leafb", 1)):
@@ -164,20 +173,6 @@ def plan_fabric(name: str, shape: FabricShape) -> Fabric:
         near = FabricPort("elephant", leaf, next(macs), f"10.0.{third}.1/31")
         cables.append(Cable(near, FabricPort(leaf, "elephant", next(macs), f"10.0.{third}.0/31")))
     return Fabric(name, shape, tuple(sites), tuple(cables))
-
-
-def check_shape(shape: FabricShape) -> None:
-    """Raise LabError if a number is out of range."""
-    for what, value, least, most in (
-        ("--paths", shape.paths, 2, MAX_PATHS),
-        ("--senders", shape.senders, 1, MAX_SENDERS),
-    ):
-        if not least <= value <= most:
-            raise LabError(f"{what} {value} is not from {least} to {most}")
-    if shape.rate_bps < _LEAST_RATE_BPS:
-        raise LabError(f"--rate of {shape.rate_bps} bit/s is too slow; use 1mbit or more")
-    if shape.buffer_bytes < _LEAST_BUFFER_BYTES:
-        raise LabError(f"--buffer of {shape.buffer_bytes} bytes does not hold two packets; use 3kb or more")
 
 
 def _site(leaf: str, number: int, macs: Iterator[str]) -> tuple[Site, Cable, Cable]:

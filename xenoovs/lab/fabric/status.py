@@ -49,16 +49,12 @@ SWALLOWS = "swallows all packets"
 def fabric_status(lab: FabricLab) -> FabricStatus:
     """Return the health of a fabric lab. Raises LabError without root."""
     check_root()
-    present = namespaces_of(lab.name)
-    machines = tuple(_machine(lab, name, is_there=lab.fabric.namespace(name) in present) for name in _in_order(lab))
-    return FabricStatus(lab.name, str(lab.directory), lab.fabric.bridge, machines)
-
-
-def _in_order(lab: FabricLab) -> list[str]:
-    """Return the machines in the order in which a packet passes them."""
-    fabric, far = lab.fabric, lab.fabric.receiver
+    present, fabric, far = namespaces_of(lab.name), lab.fabric, lab.fabric.receiver
     near = [name for site in fabric.senders for name in (site.host, site.dpu)]
-    return [*near, "leafa", *fabric.spines, "leafb", far.dpu, far.host, "elephant"]
+    # In the order in which a packet passes them.
+    names = [*near, "leafa", *fabric.spines, "leafb", far.dpu, far.host, "elephant"]
+    machines = tuple(_machine(lab, name, is_there=fabric.namespace(name) in present) for name in names)
+    return FabricStatus(lab.name, str(lab.directory), fabric.bridge, machines)
 
 
 def _machine(lab: FabricLab, name: str, *, is_there: bool) -> FabricMachine:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from xenoovs.errors import LabError
 from xenoovs.lab.host import Progress, check_root, no_progress
-from xenoovs.lab.lab import Lab, machine_directory
+from xenoovs.lab.lab import machine_directory, marks_of
 from xenoovs.lab.lifecycle import new_lab
 from xenoovs.lab.nic.call import guest_place, run_inside
 from xenoovs.lab.nic.machine import VirtualMachine, boot, build_module, check_needs, start_module, unpacked_kernel
@@ -41,7 +41,25 @@ def up(
     check_root()
     check_needs()
     with new_lab(topology, directory=directory, nic=True) as place:
-        return _build(balancer, Lab(place, topology), guest=guest, progress=progress)
+        progress("Debian's kernel (the first time a minute)", 0, _STEPS)
+        kernel = unpacked_kernel()
+        progress("the NIC's module", 1, _STEPS)
+        module = build_module(kernel)
+        progress("booting (half a minute)", 2, _STEPS)
+        here = machine_directory(place)
+        here.mkdir(mode=0o700)
+        machine = boot(kernel, here, start=start_module(guest, kernel), marks=marks_of(place))
+        wait_until_ready(machine)
+        argv = ("python", "-m", "xenoovs.lab.nic.guest.lab", name, str(module))
+        with guest_place(machine) as inside:
+            command = inside.start(argv, stdin=render_config(balancer))
+            command.close_input()
+            for line in command.lines(_BUILD_TIMEOUT_S):
+                what, done, total = json.loads(line)
+                progress(what, _STEPS + done, _STEPS + total)
+            if command.wait(1.0).exit_code:
+                raise LabError(f"the lab cannot be built in the virtual machine: {' '.join(command.errors)}")
+        return machine
 
 
 def check_ports(topology: Topology) -> None:
@@ -54,28 +72,6 @@ def check_ports(topology: Topology) -> None:
     for port in ports:
         if len(port) > MAX_PORT_NAME or "," in port:
             raise LabError(f"{port!r} cannot be a port of the emulated NIC: {MAX_PORT_NAME} characters, no comma")
-
-
-def _build(balancer: Balancer, lab: Lab, *, guest: str, progress: Progress) -> VirtualMachine:
-    progress("Debian's kernel (the first time a minute)", 0, _STEPS)
-    kernel = unpacked_kernel()
-    progress("the NIC's module", 1, _STEPS)
-    module = build_module(kernel)
-    progress("booting (half a minute)", 2, _STEPS)
-    here = machine_directory(lab.directory)
-    here.mkdir(mode=0o700)
-    machine = boot(kernel, here, start=start_module(guest, kernel), marks=lab.marks)
-    wait_until_ready(machine)
-    argv = ("python", "-m", "xenoovs.lab.nic.guest.lab", lab.name, str(module))
-    with guest_place(machine) as place:
-        command = place.start(argv, stdin=render_config(balancer))
-        command.close_input()
-        for line in command.lines(_BUILD_TIMEOUT_S):
-            what, done, total = json.loads(line)
-            progress(what, _STEPS + done, _STEPS + total)
-        if command.wait(1.0).exit_code:
-            raise LabError(f"the lab cannot be built in the virtual machine: {' '.join(command.errors)}")
-    return machine
 
 
 def wait_until_ready(machine: VirtualMachine, *, timeout_s: float = BOOT_TIMEOUT_S) -> None:
