@@ -68,26 +68,25 @@ def _summary(name: str) -> dict[str, str]:
     from xenoovs.lab.lab import UnreadableLab, directory_of, fabric_of, machine_directory, open_lab, read_state
     from xenoovs.lab.target import config_of_lab
 
+    shown = {"lab": name, "state": "incomplete", "nic": "-", "bridge": "-", "config": str(config_of_lab(name))}
     place = directory_of(name, None)
     try:
         state = read_state(place)
     except UnreadableLab:
-        return {"lab": name, "state": "unreadable", "nic": "-", "bridge": "-", "config": str(config_of_lab(name))}
+        return {**shown, "state": "unreadable"}
+    shown["nic"] = "emulated" if state is not None and state.nic else "none"
     if state is None or not state.complete:
-        condition = "incomplete"
+        pass
     elif state.nic:
         from xenoovs.lab.nic.machine import VirtualMachine
 
-        condition = "up" if VirtualMachine(machine_directory(place)).pid is not None else "stopped"
+        shown["state"] = "up" if VirtualMachine(machine_directory(place)).pid is not None else "stopped"
     elif fabric := fabric_of(name):
-        from xenoovs.lab.fabric.plan import BRIDGE
         from xenoovs.lab.fabric.status import fabric_status
 
-        return {"lab": name, "state": fabric_status(fabric).state, "nic": "none", "bridge": BRIDGE, "config": "-"}
+        shown |= {"state": fabric_status(fabric).state, "config": "-"}
     else:
         from xenoovs.lab.status import lab_status
 
-        condition = lab_status(open_lab(name)).state
-    bridge = "-" if state is None else state.topology.bridge
-    nic = "emulated" if state is not None and state.nic else "none"
-    return {"lab": name, "state": condition, "nic": nic, "bridge": bridge, "config": str(config_of_lab(name))}
+        shown["state"] = lab_status(open_lab(name)).state
+    return shown if state is None else {**shown, "bridge": state.topology.bridge}

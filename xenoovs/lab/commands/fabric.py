@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,36 +19,8 @@ from xenoovs.lab.lab import FabricLab, open_fabric
 from xenoovs.switch.process import PYTHON_MODULE
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.defaults import CONFIG_VARIABLE, LAB_VARIABLE
-from xenoovs.terminal.options import Command, OutputFormat, data_rate, data_size
+from xenoovs.terminal.options import OutputFormat
 from xenoovs.terminal.output import echo, print_json, print_table
-
-
-def fabric_options(command: Command) -> Command:
-    """Add the options of a fabric, which the command gets as `paths`, `senders`, `rate_bps` and `buffer_bytes`."""
-    options: list[Callable[..., Any]] = [
-        click.option(
-            "--topology",
-            type=click.Choice(["balancer", "fabric"]),
-            default="balancer",
-            show_default=True,
-            help="balancer: clients, a bridge, backends. fabric: hosts with DPUs at two leaves, a spine for each path.",
-        ),
-        click.option("--paths", type=int, metavar="N", help="Spines of a fabric, 2 to 16.  [default: 4]"),
-        click.option("--senders", type=int, metavar="N", help="Hosts at its first leaf, 1 to 16.  [default: 1]"),
-        click.option(
-            "--rate", "rate_bps", type=data_rate, metavar="RATE", help="Of each path and sender.  [default: 40mbit]"
-        ),
-        click.option(
-            "--buffer",
-            "buffer_bytes",
-            type=data_size,
-            metavar="SIZE",
-            help="Queue before each path, in kb of 1000 bytes.  [default: 100kb]",
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 def shape_of(topology: str, given: Mapping[str, Any]) -> FabricShape | None:

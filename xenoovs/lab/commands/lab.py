@@ -30,7 +30,7 @@ from xenoovs.lab.status import LabStatus, MachineStatus, lab_status
 from xenoovs.lab.target import config_of_lab, forward_to_vm, run_in_vm, vm_of
 from xenoovs.lab.topology import Machine, plan_topology
 from xenoovs.lab.traffic import LabReport, ServiceTraffic
-from xenoovs.model.balancer import Balancer, ProbeKind, Protocol, service_ids
+from xenoovs.model.balancer import Balancer, Protocol, service_ids
 from xenoovs.model.templates import read_template
 from xenoovs.terminal.agent_client import Where, agent_of
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
@@ -40,6 +40,8 @@ from xenoovs.terminal.load import load, resolved
 from xenoovs.terminal.options import (
     Command,
     OutputFormat,
+    data_rate,
+    data_size,
     lab_option,
     optional_config_argument,
     output_option,
@@ -95,7 +97,23 @@ def name_option(callback: Callable[..., str | None] = _existing, default: str = 
     show_default=True,
     help="emulated: build the lab in a virtual machine (QEMU) with Debian's kernel and a NIC with hardware offload.",
 )
-@lab_fabric.fabric_options
+@click.option(
+    "--topology",
+    type=click.Choice(["balancer", "fabric"]),
+    default="balancer",
+    show_default=True,
+    help="balancer: clients, a bridge, backends. fabric: hosts with DPUs at two leaves, a spine for each path.",
+)
+@click.option("--paths", type=int, metavar="N", help="Spines of a fabric, 2 to 16.  [default: 4]")
+@click.option("--senders", type=int, metavar="N", help="Hosts at its first leaf, 1 to 16.  [default: 1]")
+@click.option("--rate", "rate_bps", type=data_rate, metavar="RATE", help="Of each path and sender.  [default: 40mbit]")
+@click.option(
+    "--buffer",
+    "buffer_bytes",
+    type=data_size,
+    metavar="SIZE",
+    help="Queue before each path, in kb of 1000 bytes.  [default: 100kb]",
+)
 @output_option
 def up_command(
     config: Path | None, name: str, *, nic: str, topology: str, output: OutputFormat, **shape: int | None
@@ -204,10 +222,10 @@ def status_command(context: click.Context, /, name: str, *, output: OutputFormat
     echo(f"lab {name} in {status.directory}\nOpen vSwitch {daemons} at {status.db}")
     echo(f"bridge {status.bridge}: {', '.join(status.ports)}\n")
     rows = list[list[str]]()
-    for m in status.machines:
-        received = "-" if m.received is None else str(m.received)
-        one = m.machine
-        rows.append([", ".join(one.names), one.namespace, one.address, _state(m), _answer(m), received])
+    for each in status.machines:
+        machine, received = each.machine, "-" if each.received is None else str(each.received)
+        answer = each.answer if each.latency_s is None else f"{each.answer} ({span(each.latency_s)})"
+        rows.append([", ".join(machine.names), machine.namespace, machine.address, _state(each), answer, received])
     print_table(["BACKEND", "NAMESPACE", "ADDRESS", "STATE", "ANSWER", "RECEIVED"], rows, right=[5])
     context.exit(exit_status)
 
@@ -251,8 +269,11 @@ def fail_command(backend: str, name: str, *, how: str, output: OutputFormat) -> 
         print_json({"lab": name, "backend": _label(machine), "failure": how})
         return
     echo(f"{_label(machine)} fails ({how}): {servers.EFFECTS[failure]}")
-    for service, probe in _unaware(balancer, machine, failure):
-        echo(f"health check of {service} does not notice: the kernel still answers {probe.value} probes")
+    for service in balancer.services:
+        is_its = any(each.name in machine.names for each in service.backends)
+        if is_its and service.health and service.health.probe in servers.UNNOTICED_BY.get(failure, ()):
+            probe = service.health.probe.value
+            echo(f"health check of {service.name} does not notice: the kernel still answers {probe} probes")
     echo(f"next: xenoovs lab heal {machine.names[0]} --lab {name}")
 
 
@@ -530,22 +551,5 @@ def _state(machine: MachineStatus) -> str:
     return click.style("up", fg="green") if machine.is_up else click.style("down", fg="red")
 
 
-def _answer(machine: MachineStatus) -> str:
-    if machine.latency_s is None:
-        return machine.answer
-    return f"{machine.answer} ({span(machine.latency_s)})"
-
-
 def _label(machine: Machine) -> str:
     return "/".join(machine.names)
-
-
-def _unaware(balancer: Balancer, machine: Machine, how: Failure) -> list[tuple[str, ProbeKind]]:
-    """Return the services of a backend whose health checks do not detect this failure, with their probes."""
-    return [
-        (service.name, service.health.probe)
-        for service in balancer.services
-        if service.health is not None
-        and service.health.probe in servers.UNNOTICED_BY.get(how, ())
-        and any(backend.name in machine.names for backend in service.backends)
-    ]

@@ -55,13 +55,12 @@ class _GuestPort(RunnerStream):
             lock = self._stack.enter_context(self._machine.socket(port).with_suffix(".lock").open("w"))
             with suppress(BlockingIOError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return self._connect(self._machine.socket(port))
-        raise LabError(f"{PORTS} commands run in the virtual machine already: wait for one of them to end")
-
-    def _connect(self, path: Path) -> socket.socket:
+                break
+        else:
+            raise LabError(f"{PORTS} commands run in the virtual machine already: wait for one of them to end")
         connection = self._stack.enter_context(socket.socket(socket.AF_UNIX))
         try:
-            connection.connect(str(path))
+            connection.connect(str(self._machine.socket(port)))
             connection.settimeout(0.0)
         except (FileNotFoundError, ConnectionRefusedError):
             raise LabError(f"the virtual machine does not run; {self._machine.last_words()}") from None

@@ -118,7 +118,10 @@ def _become(order: Mapping[str, Any], commands: Commands) -> None:
         _prepare_files(order)
         status = _run(order["argv"], commands)
     except SystemExit as leaving:
-        status = _status_of(leaving)
+        if leaving.code is None or isinstance(leaving.code, int):
+            status = leaving.code or 0
+        else:
+            print(leaving.code, file=sys.stderr)
     except BaseException:  # noqa: BLE001 (a bug, which the user's terminal shows)
         traceback.print_exc()
     finally:
@@ -145,22 +148,11 @@ def _run(argv: Sequence[str], commands: Commands) -> int:
         case [name, *arguments] if name in commands:
             return commands[name](arguments)
         case ["python", "-m", module, *arguments]:
-            return _module(module, arguments)
+            sys.path.insert(0, os.getcwd())  # noqa: PTH109 (as `python -m` does)
+            sys.argv = [module, *arguments]
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+            return 0
     os.execvp(argv[0], list(argv))  # noqa: S606 (what the operator has typed)
-
-
-def _module(module: str, arguments: list[str]) -> int:
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109 (as `python -m` does)
-    sys.argv = [module, *arguments]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
-    return 0
-
-
-def _status_of(leaving: SystemExit) -> int:
-    if leaving.code is None or isinstance(leaving.code, int):
-        return leaving.code or 0
-    print(leaving.code, file=sys.stderr)
-    return 1
 
 
 # In case a signal is lost.
