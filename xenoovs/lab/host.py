@@ -76,13 +76,10 @@ def marked_processes(name: str, value: str) -> tuple[int, ...]:
 def is_alive(pid: int) -> bool:
     """Return whether a process has a thread that has not exited. A zombie counts as exited."""
     with suppress(OSError):
-        return any(_has_not_ended(thread) for thread in (_PROC / str(pid) / "task").iterdir())
-    return False
-
-
-def _has_not_ended(thread: Path) -> bool:
-    with suppress(OSError):
-        return (thread / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        for thread in (_PROC / str(pid) / "task").iterdir():
+            with suppress(OSError):
+                if (thread / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX":
+                    return True
     return False
 
 

@@ -8,17 +8,16 @@ answers ICMP and ARP. The program goes to the background once it listens. It imp
 
 from __future__ import annotations
 
-import heapq
 import json
 import os
 import selectors
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from itertools import count
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -119,8 +118,7 @@ class Responder:
     job: Job
     sockets: list[socket.socket]
     _tls: ssl.SSLContext | None = None
-    _late: list[tuple[float, int, Callable[[], object]]] = field(default_factory=list)
-    _numbers: count[int] = field(default_factory=count)
+    _late: deque[tuple[float, Callable[[], object]]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         if self.job.certificate is not None:
@@ -143,7 +141,7 @@ class Responder:
                             key.data()
                 while self._late and self._late[0][0] <= time.monotonic():
                     with suppress(OSError):
-                        heapq.heappop(self._late)[2]()
+                        self._late.popleft()[1]()
 
     def _pause_s(self) -> float | None:
         return max(0.0, self._late[0][0] - time.monotonic()) if self._late else None
@@ -151,7 +149,7 @@ class Responder:
     def _answer(self, send: Callable[[], object]) -> None:
         """Send an answer after the delay of the job."""
         if self.job.delay_s:
-            heapq.heappush(self._late, (time.monotonic() + self.job.delay_s, next(self._numbers), send))
+            self._late.append((time.monotonic() + self.job.delay_s, send))
         else:
             send()
 

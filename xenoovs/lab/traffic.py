@@ -10,9 +10,8 @@ from contextlib import ExitStack, contextmanager
 from fractions import Fraction
 from functools import cache
 from ipaddress import ip_address, ip_network
-from queue import Queue
+from selectors import EVENT_READ, DefaultSelector
 from subprocess import Popen
-from threading import Thread
 from types import FrameType
 
 from xenoovs.dataclass import dataclass, replace
@@ -290,19 +289,16 @@ def _check_fit(lab: Lab, balancer: Balancer) -> None:
     check_complete(lab)
 
 
-_Program = Popen[bytes]
-
-
 def _exchange(lab: Lab, flights: Sequence[Flight], pace: Pace | None, progress: Progress) -> AnswerCounts:
     """Run one sender for each protocol, until all is sent, the time is over, or SIGINT or SIGTERM arrives. Raises
     LabError if a sender exits early, as when the lab is removed, and KeyboardInterrupt at a second signal."""
     counts, begun_s = AnswerCounts([0] * len(flights)), time.monotonic()
     packets = sum(len(flight.sources) for flight in flights)
-    lines: Queue[tuple[list[int], bytes | None]] = Queue()
     argv = ["ip", "netns", "exec", lab.topology.clients.namespace, *PYTHON_MODULE, "xenoovs.lab.client"]
     with ExitStack() as stack:
-        programs: list[_Program] = []
+        programs: list[Popen[bytes]] = []
         stopped = stack.enter_context(_stopping(programs))
+        selector = stack.enter_context(DefaultSelector())
         for numbers in _by_protocol(flights):
             mine = [flights[number] for number in numbers]
             share = sum(len(flight.sources) for flight in mine) / packets
@@ -311,19 +307,20 @@ def _exchange(lab: Lab, flights: Sequence[Flight], pace: Pace | None, progress: 
             programs.append(program)
             if stopped:
                 program.send_signal(signal.SIGINT)
-            Thread(target=_read_lines, args=(program, numbers, lines), daemon=True).start()
-        running = len(programs)
-        while running:
-            numbers, line = lines.get()
-            if line is None:
-                running -= 1
-                continue
-            counts.add(parse_counts(line.decode()), numbers)
-            text = f"{sum(counts.sent)} sent, {counts.answers.total()} answered"
-            if pace is None or pace.for_s is None:
-                progress(text, sum(counts.sent), packets)
-            else:
-                progress(text, min(round(time.monotonic() - begun_s), round(pace.for_s)), round(pace.for_s))
+            if program.stdout is not None:
+                selector.register(program.stdout, EVENT_READ, (program.stdout, numbers))
+        while selector.get_map():
+            for key, _ in selector.select():
+                stdout, numbers = key.data
+                if not (line := stdout.readline()):
+                    selector.unregister(stdout)
+                    continue
+                counts.add(parse_counts(line.decode()), numbers)
+                text = f"{sum(counts.sent)} sent, {counts.answers.total()} answered"
+                if pace is None or pace.for_s is None:
+                    progress(text, sum(counts.sent), packets)
+                else:
+                    progress(text, min(round(time.monotonic() - begun_s), round(pace.for_s)), round(pace.for_s))
         for program in programs:
             if program.wait() != 0 and not stopped:
                 words = b"" if program.stderr is None else program.stderr.read()
@@ -340,7 +337,7 @@ def _by_protocol(flights: Sequence[Flight]) -> Iterable[list[int]]:
 
 
 @contextmanager
-def _stopping(programs: Sequence[_Program]) -> Iterator[list[int]]:
+def _stopping(programs: Sequence[Popen[bytes]]) -> Iterator[list[int]]:
     """End the senders, which then count their last answers, at the first SIGINT or SIGTERM. Yield the signals."""
     stopped: list[int] = []
 
@@ -357,13 +354,6 @@ def _stopping(programs: Sequence[_Program]) -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _read_lines(program: _Program, numbers: list[int], lines: Queue[tuple[list[int], bytes | None]]) -> None:
-    if program.stdout is not None:
-        for line in program.stdout:
-            lines.put((numbers, line))
-    lines.put((numbers, None))
 
 
 def _services(lab: Lab, trials: Sequence[Trial], counts: AnswerCounts) -> Iterator[ServiceTraffic]:

@@ -15,7 +15,7 @@ import pytest
 from tests.hardware.options import read_options
 from tests.nic.guest import ovs as switch
 from tests.nic.guest.nic import PORTS, WIRE_NETNS, load_nic, unload_nic
-from xenoovs.lab.nic.guest.prepare import wait_for_cores
+from xenoovs.lab.nic.guest.lab import wait_for_cores
 from xenoovs.switch.process import run, try_run
 
 _OPTIONS = {

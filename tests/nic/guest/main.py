@@ -16,7 +16,7 @@ from tests.nic.guest.catalogue import SCENARIOS
 from tests.nic.guest.nic import load_nic, unload_nic
 from tests.nic.guest.record import Record
 from tests.nic.guest.wire import Wire
-from xenoovs.lab.nic.guest.prepare import wait_for_cores
+from xenoovs.lab.nic.guest.lab import wait_for_cores
 from xenoovs.switch.process import run
 
 

@@ -79,17 +79,11 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "xenoovs" / "nic"
 
 
-def cached_kernel() -> GuestKernel | None:
-    """Return the newest kernel in the cache; None if there is none."""
-    cached = sorted(cache_directory().glob("kernel-*"))
-    return GuestKernel(cached[-1], cached[-1].name.removeprefix("kernel-")) if cached else None
-
-
 def unpacked_kernel() -> GuestKernel:
-    """Return the kernel in the cache, or download Debian's current one (about 100 MB). Raises LabError."""
+    """Return the newest kernel in the cache, or download Debian's current one (about 100 MB). Raises LabError."""
     with _cache_lock():
-        if kernel := cached_kernel():
-            return kernel
+        if cached := sorted(cache_directory().glob("kernel-*")):
+            return GuestKernel(cached[-1], cached[-1].name.removeprefix("kernel-"))
         try:
             if os.geteuid() == 0:
                 run(["apt-get", "update", "-qq"], timeout_s=_DOWNLOAD_TIMEOUT_S)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 
 from xenoovs.errors import XenoovsError
 from xenoovs.lab.host import Progress
 from xenoovs.lab.lab import CONFIG, Lab
 from xenoovs.lab.lifecycle import LabBuilder, add_namespaces, isolate, link_line, new_lab
-from xenoovs.lab.nic.guest.prepare import wait_for_cores
 from xenoovs.lab.private_ovs import LAB_MAX_IDLE, Datapath, start_private_ovs
 from xenoovs.lab.topology import End, Link, plan_topology
 from xenoovs.model.balancer import Balancer
@@ -74,6 +74,16 @@ class GuestLabBuilder(LabBuilder):
         directory, marks = self.lab.ovs.directory, self.lab.marks
         ovs = start_private_ovs(directory, datapath=Datapath.KERNEL, marks=marks, settings=settings)
         ovs.add_bridge(self.topology.bridge, self.topology.ports_of(self.topology.bridge), datapath=Datapath.KERNEL)
+
+
+# ovs-vswitchd counts the cores every ten seconds, and assumes that it counted 0 at boot (lib/ovs-thread.c of 3.1,
+# count_cpu_cores): when it starts earlier, it has no handlers and loses all packets that miss.
+OVS_EARLIEST_S = 11.0
+
+
+def wait_for_cores() -> None:
+    """Wait until ovs-vswitchd can be started."""
+    time.sleep(max(0.0, OVS_EARLIEST_S - time.monotonic()))
 
 
 def _wire_lines(link: Link, *, home: str) -> list[str]:
