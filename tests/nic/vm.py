@@ -29,7 +29,7 @@ from xenoovs.cli import nic_guest
 from xenoovs.cli.main import run as run_xenoovs
 from xenoovs.errors import CommandFailed, LabError
 from xenoovs.lab.nic.call import guest_place
-from xenoovs.lab.nic.machine import VirtualMachine, boot, build_module, start_module, unpacked_kernel
+from xenoovs.lab.nic.machine import VirtualMachine, boot, build_module, unpacked_kernel
 from xenoovs.lab.nic.up import wait_until_ready
 from xenoovs.lab.place import RemoteCommand
 
@@ -144,7 +144,7 @@ class Recording:
     @contextmanager
     def _booted(self) -> Iterator[VirtualMachine]:
         kernel = unpacked_kernel()
-        machine = boot(kernel, self._new_directory(), start=start_module(nic_guest.__name__, kernel))
+        machine = boot(kernel, self._new_directory(), module=nic_guest.__name__)
         self._running.append(machine)
         try:
             try:

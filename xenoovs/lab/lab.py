@@ -177,9 +177,9 @@ def open_lab(name: str, *, directory: Path | None = None) -> Lab:
     return Lab(place, state.topology)
 
 
-def fabric_of(name: str, *, directory: Path | None = None) -> FabricLab | None:
+def fabric_of(name: str) -> FabricLab | None:
     """Return a fabric lab; None if no lab has that name, or it is no fabric. Raises LabError if it is incomplete."""
-    place = directory_of(name, directory)
+    place = directory_of(name, None)
     state = read_state(place)
     if state is None or not isinstance(state.topology, Fabric):
         return None
@@ -187,12 +187,12 @@ def fabric_of(name: str, *, directory: Path | None = None) -> FabricLab | None:
     return FabricLab(place, state.topology)
 
 
-def open_fabric(name: str, *, directory: Path | None = None) -> FabricLab:
+def open_fabric(name: str) -> FabricLab:
     """Return a fabric lab that is up. Raises LabError if there is none of that name."""
-    if lab := fabric_of(name, directory=directory):
+    if lab := fabric_of(name):
         return lab
     made = f"make one with `xenoovs lab up --topology fabric --lab {name}`"
-    if read_state(directory_of(name, directory)) is None:
+    if read_state(directory_of(name, None)) is None:
         raise LabError(f"there is no lab {name}; {made}")
     raise LabError(f"lab {name} is no fabric; {made} after `xenoovs lab down --lab {name}`")
 
@@ -270,24 +270,20 @@ def sole_owner(place: Path) -> Iterator[None]:
     """Hold the lock of a lab's directory; the kernel releases it when the process exits (flock(2)). Raises LabError if
     another process builds, changes or removes this lab."""
     descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+    # A killed `up` may leave a child between fork and exec, which holds the lock a little longer. So once the lock is
+    # held, every child has executed its program, and has the mark of the lab in its environment.
+    deadline, is_held = time.monotonic() + _LOCK_PATIENCE_S, False
     try:
-        if not _lock(descriptor):
-            raise LabError(f"lab {place.name} is being built, changed or removed at this moment; try again")
+        while not is_held:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_held = True
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise LabError(
+                        f"lab {place.name} is being built, changed or removed at this moment; try again"
+                    ) from None
+                time.sleep(_LOCK_STEP_S)
         yield
     finally:
         os.close(descriptor)
-
-
-def _lock(descriptor: int) -> bool:
-    # A killed `up` may leave a child between fork and exec, which holds the lock a little longer. So once the lock is
-    # held, every child has executed its program, and has the mark of the lab in its environment.
-    deadline = time.monotonic() + _LOCK_PATIENCE_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(_LOCK_STEP_S)
-        else:
-            return True

@@ -222,42 +222,25 @@ def _queue_line(port: FabricPort, rate_bps: int, limit_bytes: int) -> str:
     return f"qdisc replace dev {port.interface} root tbf rate {rate_bps}bit burst {burst} limit {limit_bytes}"
 
 
-_CONFIG = """\
-# {dpu}: the tunnels of {host} choose their paths through the fabric.
+def render_dpu_config(fabric: Fabric, site: Site) -> str:
+    (first, last), shape = SOURCE_PORTS, fabric.shape
+    full_us = shape.buffer_bytes * 8 * 1_000_000 // shape.rate_bps
+    remotes = "\n".join(f"      - {{name: {far.host}, address: {far.port.ip}}}" for far in peers_of(fabric, site))
+    return f"""\
+# {site.dpu}: the tunnels of {site.host} choose their paths through the fabric.
 version: 1
-switch: {{bridge: {bridge}, ingress: [{uplink}], egress: {host_port}}}
+switch: {{bridge: {BRIDGE}, ingress: [{UPLINK}], egress: {HOST_PORT}}}
 services: []
 tunnels:
   - name: fabric
     type: vxlan
-    local: {local}
-    host_port: {host_port}
+    local: {site.port.ip}
+    host_port: {HOST_PORT}
     source_ports: {first}-{last}
     remotes:
 {remotes}
-    paths: {{by: source_port, count: {paths}, discover: ttl}}
-    probe: {{port: {probe_port}, gateway: "{gateway}"}}
-    margin: {margin_us}us             # a quarter of a full queue
+    paths: {{by: source_port, count: {shape.paths}, discover: ttl}}
+    probe: {{port: {PROBE_PORT}, gateway: "{site.gateway.mac}"}}
+    margin: {full_us // 4}us             # a quarter of a full queue
     reflect: l3
 """
-
-
-def render_dpu_config(fabric: Fabric, site: Site) -> str:
-    shape = fabric.shape
-    full_us = shape.buffer_bytes * 8 * 1_000_000 // shape.rate_bps
-    remotes = peers_of(fabric, site)
-    return _CONFIG.format(
-        dpu=site.dpu,
-        host=site.host,
-        bridge=BRIDGE,
-        uplink=UPLINK,
-        host_port=HOST_PORT,
-        local=site.port.ip,
-        first=SOURCE_PORTS[0],
-        last=SOURCE_PORTS[1],
-        remotes="\n".join(f"      - {{name: {other.host}, address: {other.port.ip}}}" for other in remotes),
-        paths=shape.paths,
-        margin_us=full_us // 4,
-        probe_port=PROBE_PORT,
-        gateway=site.gateway.mac,
-    )

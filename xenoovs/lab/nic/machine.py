@@ -262,14 +262,16 @@ class VirtualMachine:
             kill_and_wait([pid])
 
 
-def boot(kernel: GuestKernel, directory: Path, *, start: str, marks: Mapping[str, str] | None = None) -> VirtualMachine:
+def boot(
+    kernel: GuestKernel, directory: Path, *, module: str, marks: Mapping[str, str] | None = None
+) -> VirtualMachine:
     """Start a machine that uses this host's root, read-only under a scratch layer. It is still booting at the return.
-    `directory`: for its sockets, process id and console; it must exist. `start`: text of the program that the guest
-    executes once it has its root. Raises LabError if QEMU does not start."""
+    `directory`: for its sockets, process id and console; it must exist. `module`: the Python module that the guest runs
+    once it has its root. Raises LabError if QEMU does not start."""
     machine = VirtualMachine(directory)
     if len(os.fsencode(machine.socket(0))) > _SOCKET_PATH_BYTES:
         raise LabError(f"{directory} is too long a name for sockets: choose a shorter one")
-    initrd = build_initrd(kernel, directory, start=start)
+    initrd = build_initrd(kernel, directory, start=_start_program(module, kernel))
     try:
         run(_argv(machine, kernel, initrd), timeout_s=60.0, env={**(marks or {}), MACHINE_MARK: str(directory)})
     except CommandFailed as error:
@@ -277,8 +279,8 @@ def boot(kernel: GuestKernel, directory: Path, *, start: str, marks: Mapping[str
     return machine
 
 
-def start_module(module: str, kernel: GuestKernel) -> str:
-    """Return the program for `boot` that runs a Python module with the interpreter and packages of this process."""
+def _start_program(module: str, kernel: GuestKernel) -> str:
+    """Return the program that runs a Python module with the interpreter and packages of this process."""
     # A new root has no environment: PATH for the tools of Open vSwitch, and the Python that runs now.
     package, own = Path(__file__).parents[3], str(Path(sys.executable).parent)
     # The library below numpy starts threads by default, which forks do not have.

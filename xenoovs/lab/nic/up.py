@@ -10,7 +10,7 @@ from xenoovs.lab.host import Progress, check_root, no_progress
 from xenoovs.lab.lab import machine_directory, marks_of
 from xenoovs.lab.lifecycle import new_lab
 from xenoovs.lab.nic.call import guest_place, run_inside
-from xenoovs.lab.nic.machine import VirtualMachine, boot, build_module, check_needs, start_module, unpacked_kernel
+from xenoovs.lab.nic.machine import VirtualMachine, boot, build_module, check_needs, unpacked_kernel
 from xenoovs.lab.topology import Topology, plan_topology
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.emit import render_config
@@ -48,7 +48,7 @@ def up(
         progress("booting (half a minute)", 2, _STEPS)
         here = machine_directory(place)
         here.mkdir(mode=0o700)
-        machine = boot(kernel, here, start=start_module(guest, kernel), marks=marks_of(place))
+        machine = boot(kernel, here, module=guest, marks=marks_of(place))
         wait_until_ready(machine)
         argv = ("python", "-m", "xenoovs.lab.nic.guest.lab", name, str(module))
         with guest_place(machine) as inside:
