@@ -6,7 +6,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from fractions import Fraction
 from functools import cache
 from ipaddress import ip_address, ip_network
@@ -297,7 +297,18 @@ def _exchange(lab: Lab, flights: Sequence[Flight], pace: Pace | None, progress: 
     argv = ["ip", "netns", "exec", lab.topology.clients.namespace, *PYTHON_MODULE, "xenoovs.lab.client"]
     with ExitStack() as stack:
         programs: list[Popen[bytes]] = []
-        stopped = stack.enter_context(_stopping(programs))
+        stopped: list[int] = []
+
+        def stop(number: int, _frame: FrameType | None) -> None:
+            stopped.append(number)
+            if len(stopped) > 1:
+                raise KeyboardInterrupt
+            # They then count their last answers.
+            for program in programs:
+                program.send_signal(signal.SIGINT)
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            stack.callback(signal.signal, number, signal.signal(number, stop))
         selector = stack.enter_context(DefaultSelector())
         for numbers in _by_protocol(flights):
             mine = [flights[number] for number in numbers]
@@ -334,26 +345,6 @@ def _by_protocol(flights: Sequence[Flight]) -> Iterable[list[int]]:
     for number, flight in enumerate(flights):
         found.setdefault(flight.protocol, []).append(number)
     return found.values()
-
-
-@contextmanager
-def _stopping(programs: Sequence[Popen[bytes]]) -> Iterator[list[int]]:
-    """End the senders, which then count their last answers, at the first SIGINT or SIGTERM. Yield the signals."""
-    stopped: list[int] = []
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        stopped.append(number)
-        if len(stopped) > 1:
-            raise KeyboardInterrupt
-        for program in programs:
-            program.send_signal(signal.SIGINT)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stopped
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _services(lab: Lab, trials: Sequence[Trial], counts: AnswerCounts) -> Iterator[ServiceTraffic]:

@@ -11,8 +11,8 @@ import sys
 import termios
 import tty
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -115,11 +115,22 @@ def attach(
     """
     on_terminal = all(os.isatty(number) for number in range(3))
     sys.stdout.flush()
-    with guest_place(machine) as place:
+    with guest_place(machine) as place, ExitStack() as stack:
         more = {"directory": directory, "files": dict(files or {}), "terminal": _size() if on_terminal else None}
         command = place.start(argv, stdin="", env={"LC_ALL": "", **(environment or {})}, **more)
-        with _raw_terminal(command) if on_terminal else _signals(command) as orders:
-            return _converse(command, orders)
+        orders = Orders()
+        handlers: dict[int, Callable[[int, object], None]]
+        if on_terminal:
+            # Every key goes to the guest, whose terminal handles Ctrl-C.
+            stack.callback(termios.tcsetattr, 0, termios.TCSADRAIN, termios.tcgetattr(0))
+            tty.setraw(0)
+            handlers = {signal.SIGWINCH: lambda *_: orders.append(lambda: command.resize(*_size()))}
+        else:
+            numbers = (signal.SIGINT, signal.SIGTERM)
+            handlers = dict.fromkeys(numbers, lambda number, _: orders.append(partial(command.signal, number)))
+        for number, handler in handlers.items():
+            stack.callback(signal.signal, number, signal.signal(number, handler))
+        return _converse(command, orders)
 
 
 def _size() -> tuple[int, int]:
@@ -153,28 +164,3 @@ def _converse(command: RemoteCommand, orders: Orders) -> int:
         print(command.reason, file=sys.stderr)
     # As shells do it.
     return 128 - command.exit_code if command.exit_code < 0 else command.exit_code
-
-
-@contextmanager
-def _raw_terminal(command: RemoteCommand) -> Iterator[Orders]:
-    """Send every key to the guest, whose terminal handles Ctrl-C."""
-    orders, before = Orders(), termios.tcgetattr(0)
-    old = signal.signal(signal.SIGWINCH, lambda *_: orders.append(lambda: command.resize(*_size())))
-    tty.setraw(0)
-    try:
-        yield orders
-    finally:
-        termios.tcsetattr(0, termios.TCSADRAIN, before)
-        signal.signal(signal.SIGWINCH, old)
-
-
-@contextmanager
-def _signals(command: RemoteCommand) -> Iterator[Orders]:
-    """Send Ctrl-C and SIGTERM to the command."""
-    orders, numbers = Orders(), (signal.SIGINT, signal.SIGTERM)
-    old = {n: signal.signal(n, lambda number, _: orders.append(partial(command.signal, number))) for n in numbers}
-    try:
-        yield orders
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
