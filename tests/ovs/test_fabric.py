@@ -25,7 +25,7 @@ from xenoovs.agent.control.client import Client
 from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.errors import AgentMissing, LabError
 from xenoovs.lab.fabric.plan import BRIDGE, SOURCE_PORTS, FabricShape
-from xenoovs.lab.fabric.status import fabric_status, restore, silence
+from xenoovs.lab.fabric.status import fabric_machines, restore, silence, state_of
 from xenoovs.lab.host import kill_and_wait
 from xenoovs.lab.lab import FabricLab, open_lab
 from xenoovs.lab.private_ovs import start_vswitchd_again
@@ -322,13 +322,13 @@ def _forwarded(lab: FabricLab, spine: str) -> int:
 
 
 def test_a_spine_fails_and_recovers(lab: FabricLab) -> None:
-    assert fabric_status(lab).state == "up"
+    assert state_of(fabric_machines(lab)) == "up"
     silence(lab, "spine2")
-    states = {machine.name: machine.state for machine in fabric_status(lab).machines}
+    states = {machine.name: machine.state for machine in fabric_machines(lab)}
     assert [name for name, state in states.items() if state != "up"] == ["spine2"]
-    assert fabric_status(lab).state == "failing"
+    assert state_of(fabric_machines(lab)) == "failing"
     assert restore(lab, lab.fabric.spines) == ("spine2",)
-    assert fabric_status(lab).state == "up"
+    assert state_of(fabric_machines(lab)) == "up"
     with pytest.raises(LabError, match="has no spine 'spine9'; it has spine1, spine2, spine3, spine4"):
         silence(lab, "spine9")
 

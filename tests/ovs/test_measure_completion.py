@@ -11,7 +11,7 @@ from tests.ovs.lab_support import fabric_fixture
 from tests.patience import eventually
 from xenoovs.agent.control.client import Client
 from xenoovs.lab.fabric.plan import FabricShape
-from xenoovs.lab.fabric.status import fabric_status
+from xenoovs.lab.fabric.status import fabric_machines, state_of
 from xenoovs.lab.host import processes_in
 from xenoovs.lab.lab import FabricLab
 from xenoovs.measure.completion import CompletionCase, Scene, completion_experiment
@@ -81,7 +81,7 @@ def test_blocks_leave_a_dead_path(lab: FabricLab) -> None:
     # One spine may carry the answers of all probes: without it nothing is known, and nothing moves.
     assert sorted(blocks)[:3] == [0, 0, 0]
     assert sorted(blocks)[3] in (0, 16)
-    assert fabric_status(lab).state == "up"
+    assert state_of(fabric_machines(lab)) == "up"
 
 
 def _blocks_without_spine(bed: FabricBed, path: int) -> int:
@@ -106,7 +106,7 @@ def _blocks_without_spine(bed: FabricBed, path: int) -> int:
 def test_a_dead_spine_forwards_again_afterwards(lab: FabricLab) -> None:
     values = _measured(lab, Scene(CompletionCase.DEAD, 2, 1_000, 0.0), RoutingDesign.ECMP)
     assert values["flows"] == 2
-    assert fabric_status(lab).state == "up"
+    assert state_of(fabric_machines(lab)) == "up"
 
 
 def test_the_bridges_have_their_own_flows_again(lab: FabricLab) -> None:

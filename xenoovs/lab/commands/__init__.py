@@ -82,9 +82,9 @@ def _summary(name: str) -> dict[str, str]:
 
         shown["state"] = "up" if VirtualMachine(machine_directory(place)).pid is not None else "stopped"
     elif fabric := fabric_of(name):
-        from xenoovs.lab.fabric.status import fabric_status
+        from xenoovs.lab.fabric.status import fabric_machines, state_of
 
-        shown |= {"state": fabric_status(fabric).state, "config": "-"}
+        shown |= {"state": state_of(fabric_machines(fabric)), "config": "-"}
     else:
         from xenoovs.lab.status import lab_status
 

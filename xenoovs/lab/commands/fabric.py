@@ -13,7 +13,7 @@ import click
 
 from xenoovs.errors import LabError, counted, did_you_mean
 from xenoovs.lab.fabric import build, status
-from xenoovs.lab.fabric.plan import FabricShape, elephant_net
+from xenoovs.lab.fabric.plan import BRIDGE, FabricShape, elephant_net
 from xenoovs.lab.host import Progress, check_root
 from xenoovs.lab.lab import FabricLab, open_fabric
 from xenoovs.switch.process import PYTHON_MODULE
@@ -47,17 +47,20 @@ def up(name: str, shape: FabricShape, *, output: OutputFormat, progress: Progres
 
 def show_status(lab: FabricLab, *, output: OutputFormat) -> int:
     """Show which machines of a fabric lab work. Return the exit status. Raises LabError."""
-    found = status.fabric_status(lab)
+    machines = status.fabric_machines(lab)
+    state = status.state_of(machines)
+    exit_status = EXIT_OK if state == "up" else EXIT_DIFFERS
     if output is OutputFormat.JSON:
-        print_json({**asdict(found), "state": found.state, "healthy": found.is_healthy})
-        return EXIT_OK if found.is_healthy else EXIT_DIFFERS
-    echo(f"lab {lab.name} in {found.directory}\nbridge of each DPU: {found.bridge}\n")
+        facts = {"name": lab.name, "directory": str(lab.directory), "bridge": BRIDGE}
+        print_json({**facts, "machines": [*map(asdict, machines)], "state": state, "healthy": state == "up"})
+        return exit_status
+    echo(f"lab {lab.name} in {lab.directory}\nbridge of each DPU: {BRIDGE}\n")
     rows = list[list[str]]()
-    for each in found.machines:
-        state = click.style(each.state, fg="green" if each.state == "up" else "red")
-        rows.append([each.name, each.namespace, each.address or "-", state])
+    for each in machines:
+        shown = click.style(each.state, fg="green" if each.state == "up" else "red")
+        rows.append([each.name, each.namespace, each.address or "-", shown])
     print_table(["MACHINE", "NAMESPACE", "ADDRESS", "STATE"], rows)
-    return EXIT_OK if found.is_healthy else EXIT_DIFFERS
+    return exit_status
 
 
 def fail(lab: FabricLab, spine: str, how: str, *, output: OutputFormat) -> None:

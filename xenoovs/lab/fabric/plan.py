@@ -75,10 +75,6 @@ class Site:
     overlay_mac: str
 
     @property
-    def is_sender(self) -> bool:
-        return self.leaf == "leafa"
-
-    @property
     def overlay_ip(self) -> str:
         return self.overlay.partition("/")[0]
 
@@ -107,7 +103,7 @@ class Fabric:
 
     @property
     def senders(self) -> tuple[Site, ...]:
-        return tuple(site for site in self.sites if site.is_sender)
+        return tuple(site for site in self.sites if site.leaf == "leafa")
 
     @property
     def receiver(self) -> Site:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import LabError
@@ -23,38 +24,22 @@ class FabricMachine:
     db: str
 
 
-@dataclass(frozen=True, slots=True)
-class FabricStatus:
-    name: str
-    directory: str
-    bridge: str
-    machines: tuple[FabricMachine, ...]
-
-    @property
-    def is_healthy(self) -> bool:
-        return self.state == "up"
-
-    @property
-    def state(self) -> str:
-        """Return `up`, `failing` if only spines that `lab fail` made fail are down, else `damaged`."""
-        states = {machine.state for machine in self.machines}
-        if states <= {"up"}:
-            return "up"
-        return "failing" if states <= {"up", SWALLOWS} else "damaged"
-
-
 SWALLOWS = "swallows all packets"
 
 
-def fabric_status(lab: FabricLab) -> FabricStatus:
-    """Return the health of a fabric lab. Raises LabError without root."""
+def fabric_machines(lab: FabricLab) -> tuple[FabricMachine, ...]:
+    """Return the machines of a fabric lab, in the order in which a packet passes them. Raises LabError without root."""
     check_root()
     present, fabric, far = namespaces_of(lab.name), lab.fabric, lab.fabric.receiver
     near = [name for site in fabric.senders for name in (site.host, site.dpu)]
-    # In the order in which a packet passes them.
     names = [*near, "leafa", *fabric.spines, "leafb", far.dpu, far.host, "elephant"]
-    machines = tuple(_machine(lab, name, is_there=fabric.namespace(name) in present) for name in names)
-    return FabricStatus(lab.name, str(lab.directory), fabric.bridge, machines)
+    return tuple(_machine(lab, name, is_there=fabric.namespace(name) in present) for name in names)
+
+
+def state_of(machines: Iterable[FabricMachine]) -> str:
+    """Return `up`, `failing` if only spines that `lab fail` made fail are down, else `damaged`."""
+    states = {machine.state for machine in machines} - {"up"}
+    return "up" if not states else "failing" if states == {SWALLOWS} else "damaged"
 
 
 def _machine(lab: FabricLab, name: str, *, is_there: bool) -> FabricMachine:
