@@ -48,13 +48,12 @@ _CURRENT = regex(r"\s+[0-9]+\(bytes\), (?P<packets>[0-9]+)\(packets\)", ASCII)
 
 @dataclass(frozen=True, slots=True)
 class IpsecPolicy:
-    """One policy: which packets need IPsec, or are exempt. `text`: its selector, as ip prints it. `direction`: `in`,
-    `out` or `fwd`. `priority`: of policies that match a packet, the lowest number counts. Protocol, ports and device:
-    None for any. `has_more`: it matches more than that, such as a user. `requires`: whether packets leave with IPsec
-    alone, or not at all; False for an exemption."""
+    """One policy: which packets that leave need IPsec, or are exempt. `text`: its selector, as ip prints it.
+    `priority`: of policies that match a packet, the lowest number counts. Protocol, ports and device: None for any.
+    `has_more`: it matches more than that, such as a user. `requires`: whether packets leave with IPsec alone, or not at
+    all; False for an exemption."""
 
     text: str
-    direction: str
     priority: int
     source: MaskedValue
     destination: MaskedValue
@@ -124,12 +123,12 @@ class IpsecState:
     associations: tuple[SecurityAssociation, ...] = ()
     routes: Mapping[str, RouteTo] = field(default_factory=dict, hash=False)
 
-    def policy(self, direction: str, outer: Encapsulation, local: int, device: str) -> IpsecPolicy | None:
+    def policy(self, outer: Encapsulation, local: int, device: str) -> IpsecPolicy | None:
         """Return the policy that decides about a tunnel from `local` by a device; None if none does, or an exemption.
 
         Several with the same priority count in the order in which they were added (xfrm_policy_insert_list() of Linux).
         """
-        covering = (each for each in self.policies if each.direction == direction and each.covers(outer, local, device))
+        covering = (each for each in self.policies if each.covers(outer, local, device))
         found = min(covering, key=lambda each: each.priority, default=None)
         return found if found is not None and found.requires else None
 
@@ -143,7 +142,10 @@ class IpsecState:
 
 
 def parse_policies(text: str) -> tuple[IpsecPolicy, ...]:
-    """Parse the answer to POLICIES, without policies of sockets. Raises ParseError with the line."""
+    """Return the policies of packets that leave in the answer to POLICIES, but for those of sockets.
+
+    Raises ParseError with the line.
+    """
     return _parsed(text, _policy)
 
 
@@ -167,7 +169,7 @@ def _policy(lines: list[str]) -> IpsecPolicy | None:
     selector, direction = _SELECTOR.fullmatch(lines[0]), next(filter(None, map(_DIRECTION.match, lines[1:])), None)
     if selector is None or direction is None:
         raise ValueError("a policy as `ip xfrm policy` prints it")
-    if direction["kind"] == "socket":
+    if direction["kind"] == "socket" or direction["dir"] != "out":
         return None
     is_ipv6 = ":" in selector["dst"]
     width = 128 if is_ipv6 else 32
@@ -180,7 +182,6 @@ def _policy(lines: list[str]) -> IpsecPolicy | None:
     optional = sum(_LEVEL_USE.match(line) is not None for line in lines)
     return IpsecPolicy(
         text=lines[0].strip(),
-        direction=direction["dir"],
         priority=int(direction["priority"]),
         source=read_masked(selector["src"], width),
         destination=read_masked(selector["dst"], width),
@@ -282,7 +283,7 @@ def _cleartext(use: EncapsulationUse, state: IpsecState) -> Cleartext | None:
     route = state.routes.get(address_text(outer.remote, is_ipv6=outer.is_ipv6))
     local = outer.local if outer.local is not None else None if route is None else route.source
     device = outer.out_port or (route.device if route else "")
-    policy = None if local is None else state.policy("out", outer, local, device)
+    policy = None if local is None else state.policy(outer, local, device)
     if local is None or policy is None:
         return None
     associations = state.outgoing(outer, local)
@@ -314,7 +315,7 @@ def uncovered(uses: Iterable[EncapsulationUse], state: IpsecState) -> tuple[Clea
         remote = address_text(outer.remote, is_ipv6=outer.is_ipv6)
         route = state.routes.get(remote)
         device = route.device if route else ""
-        if outer.local is not None and state.policy("out", outer, outer.local, device) is None:
+        if outer.local is not None and state.policy(outer, outer.local, device) is None:
             reason = f"the config wants IPsec for packets to {remote}, and no policy covers them"
             found.append(Cleartext(use, outer.local, device, None, reason))
     return tuple(found)

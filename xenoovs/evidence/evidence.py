@@ -10,7 +10,7 @@ from xenoovs.datapath.fact import NOT_READ, Unknown
 from xenoovs.datapath.host import Device, HostFacts, OffloadHistory, OffloadState
 from xenoovs.datapath.megaflow import MAX_IDLE_S, Megaflow
 from xenoovs.datapath.tc import DriverAnswer, TcFilter
-from xenoovs.datapath.tunnel import TUNNEL_DEVICES, TunnelPort, tunnel_owner, tunnel_ports
+from xenoovs.datapath.tunnel import TunnelPort, tunnel_kind, tunnel_owner, tunnel_ports
 from xenoovs.evidence.command_target import THIS_HOST, CommandTarget
 from xenoovs.evidence.samples import DatapathSample, PortFinding
 
@@ -22,11 +22,11 @@ UNREAD_HOST = HostFacts(is_local=False, database=NOT_READ, daemon=NOT_READ, devi
 
 @dataclass(frozen=True, slots=True)
 class BridgePorts:
-    """The ports of a bridge. `prefixes`: beginnings of the names of its tunnel ports in the datapath. `tunnels`: all
-    tunnel ports of this Open vSwitch, with the name of their bridges; empty if unknown."""
+    """The ports of a bridge. `kinds`: types of its ports. `tunnels`: all tunnel ports of this Open vSwitch, with the
+    name of their bridges; empty if unknown."""
 
     names: frozenset[str]
-    prefixes: tuple[str, ...] = ()
+    kinds: frozenset[str] = frozenset()
     tunnels: tuple[tuple[str, TunnelPort], ...] = ()
     bridge: str = ""
 
@@ -35,7 +35,7 @@ class BridgePorts:
         in_port = megaflow.in_port
         if in_port is None or in_port in self.names:
             return in_port is not None
-        if not in_port.startswith(self.prefixes or ("\0",)):
+        if tunnel_kind(in_port) not in self.kinds:
             return False
         # Tunnels of one type share a device, whichever bridge they are on.
         owner = tunnel_owner(megaflow, self.tunnels)
@@ -48,9 +48,8 @@ def ports_of(bridge: str, bridges: Iterable[BridgeState]) -> BridgePorts | None:
     state = next((each for each in listed if each.name == bridge), None)
     if state is None:
         return None
-    kinds = {port.type for port in state.ports}
-    prefixes = tuple(prefix for kind, prefix in TUNNEL_DEVICES.items() if kind in kinds)
-    return BridgePorts(frozenset(port.name for port in state.ports), prefixes, tunnel_ports(listed), bridge)
+    names, kinds = {port.name for port in state.ports}, {port.type for port in state.ports}
+    return BridgePorts(frozenset(names), frozenset(kinds), tunnel_ports(listed), bridge)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,13 +64,13 @@ class SampledMegaflow:
         return Growth(self.packets - before.packets, self.hw_packets - before.hw_packets)
 
 
-_EXPIRING = 0.8
-"""Of max-idle."""
+EXPIRING = 0.8
+"""Fraction of max-idle. The rest is 2 s by default, by which hardware counters may lag (offloaded-stats-delay)."""
 
 
 def sampled(megaflow: Megaflow, counters: TcCounters | None, *, max_idle_s: float = MAX_IDLE_S) -> SampledMegaflow:
     """Return the counters of a megaflow. `counters`: of its tc filter, if it has one."""
-    is_active = megaflow.used_s is not None and megaflow.used_s < _EXPIRING * max_idle_s
+    is_active = megaflow.used_s is not None and megaflow.used_s < EXPIRING * max_idle_s
     place = megaflow.in_port or "", megaflow.layer
     is_hw = verdict_of(megaflow) is Verdict.HW
     signs = is_active, is_hw and megaflow.layer == "tc", not megaflow.recirc_id

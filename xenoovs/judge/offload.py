@@ -17,7 +17,7 @@ from xenoovs.datapath.parse import scan_dump
 from xenoovs.datapath.tc import TcCounters, TcFilter
 from xenoovs.errors import ParseError
 from xenoovs.evidence.evidence import Evidence
-from xenoovs.evidence.samples import NO_GROWTH, DatapathSample, Growth, filter_of, id_of, sampled
+from xenoovs.evidence.samples import EXPIRING, NO_GROWTH, DatapathSample, Growth, filter_of, id_of, sampled
 from xenoovs.judge.chains import Hop, is_hop, judge_chains, recirculations
 from xenoovs.judge.expected import (
     AnswerFinder,
@@ -318,13 +318,10 @@ class MegaflowJudge:
 MAX_HOPS = 50_000
 """Most megaflows of chains that are judged together, as they take memory; further ones are judged one by one."""
 
-_EXPIRING = 0.8
-"""Fraction of max-idle. The rest is 2 s by default, by which hardware counters may lag (offloaded-stats-delay)."""
-
 
 def is_recent(used_s: float | None, evidence: Evidence) -> bool:
     """Return False if a megaflow will expire soon: it may be older than a change of flows."""
-    return used_s is None or used_s < _EXPIRING * evidence.max_idle_s
+    return used_s is None or used_s < EXPIRING * evidence.max_idle_s
 
 
 _MAX_OUTSIDE = 5_000

@@ -171,7 +171,7 @@ def read_ipsec(place: Netns, outers: Iterable[Encapsulation]) -> Fact[IpsecState
     policies = place.read(POLICIES, parse_policies)
     if isinstance(policies, Unknown):
         return policies
-    if not any(policy.direction == "out" and policy.requires for policy in policies):
+    if not any(policy.requires for policy in policies):
         return IpsecState(policies)
     associations = place.read(STATES, parse_associations)
     if isinstance(associations, Unknown):

@@ -142,7 +142,7 @@ def test_a_bridge_has_the_megaflows_of_its_own_tunnels() -> None:
     names = [
         state.name
         for state in _BRIDGES
-        if BridgePorts(frozenset(), ("genev_sys_",), tunnel_ports(_BRIDGES), state.name).has(parse_megaflow(line))
+        if BridgePorts(frozenset(), frozenset({"geneve"}), tunnel_ports(_BRIDGES), state.name).has(parse_megaflow(line))
     ]
     assert names == ["br-int"]
 

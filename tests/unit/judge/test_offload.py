@@ -143,7 +143,7 @@ def _findings() -> dict[str, OffloadFindings]:
             _line(ANY_ANSWER, where=TC_SW, packets=1 + sum(one.packets for one in REQUESTS)), megaflows=REQUESTS
         ),
         "of another bridge": _elsewhere(BridgePorts(frozenset({"p0"}))),
-        "of another bridge with tunnels": _elsewhere(BridgePorts(frozenset({"p0"}), ("vxlan_sys_",))),
+        "of another bridge with tunnels": _elsewhere(BridgePorts(frozenset({"p0"}), frozenset({"vxlan"}))),
         "lines that differ in the VIP": check_dump(
             SERVICES,
             [_line(f"in_port(p1),{V4}(src=10.{end},frag=no)") for end in ("9.9.9", "3.10.46", "9.9.8", "3.10.46")],

@@ -20,7 +20,6 @@ from xenoovs.openflow.text import render_flow
 MAX_PACKETS = 2048
 """Simulated clients in total: enough for every block of common configs, in a second or two."""
 
-Tries = tuple[Field, ...]
 _VARYING = frozenset(("nw_tos", "ip_dscp", "nw_ecn", "nw_ttl", "tcp_flags", "ipv6_label"))
 """Header fields (ovs-fields(7)) that differ between clients, or even between packets of one."""
 
@@ -57,7 +56,6 @@ def foreign_flows(
     balancer: Balancer, program: Program, foreign: Iterable[Flow], *, version: str | None
 ) -> ForeignFlows:
     """Return the foreign flows that our packets pass, and their cost. Flows of our own controller are not foreign."""
-    tries = prefix_fields_of(version)
     floors: dict[int, int] = {}
     for flow in program.flows:
         cookie = decode_cookie(flow.cookie)
@@ -70,10 +68,13 @@ def foreign_flows(
         for flow in all_foreign
         if flow.table in floors and flow.priority >= floors[flow.table] and flow.match.in_port in ports
     )
-    cost = _cost(balancer, program, passed, tries) if passed else NOT_READ
-    is_unknown = bool(passed) and isinstance(cost, Unknown)
-    varying = _varying(balancer, program, passed, tries) if is_unknown else ()
-    taken = _taken(balancer, program, passed, tries) if is_unknown else ()
+    cost: Fact[ForeignCost] = NOT_READ
+    varying, taken = tuple[str, ...](), tuple[str, ...]()
+    if passed:
+        clients = _Clients(balancer, program, prefix_fields_of(version))
+        cost = clients.cost(passed)
+        if isinstance(cost, Unknown):
+            varying, taken = clients.varying(passed), clients.taken(passed)
     named = {each.match.in_port for each in all_foreign if each.match.in_port is not None}
     named.update(port for each in all_foreign for port in output_ports(each.actions))
     gone = tuple(sorted(port for port in named if port.isascii() and port.isdigit()))
@@ -90,40 +91,44 @@ def _as_varying(flow: Flow) -> Flow:
     return replace(flow, key=replace(flow.key, match=match_of(others, in_port=flow.match.in_port, foreign=foreign)))
 
 
-def _varying(balancer: Balancer, program: Program, passed: tuple[Flow, ...], tries: Tries) -> tuple[str, ...]:
-    """Return the fields that are not simulated, of flows that our packets would meet without these conditions."""
-    found: dict[str, None] = {}
-    for flow in passed:
-        names = [condition.partition("=")[0] for condition in flow.match.foreign]
-        if names and _VARYING.issuperset(names):
-            without = replace(flow, key=replace(flow.key, match=replace(flow.match, foreign=())))
-            cost = _cost(balancer, program, (without,), tries)
-            if not isinstance(cost, Unknown) and cost.overridden:
-                found.update(dict.fromkeys(names))
-    return tuple(found)
+class _Clients:
+    """Sends packets of many clients through our flows, alone and beside others."""
 
+    def __init__(self, balancer: Balancer, program: Program, tries: tuple[Field, ...]) -> None:
+        self._flows, self._tries, self._samples = program.flows, tries, tuple(_samples(balancer))
+        alone = pipeline_of(self._flows, tries)
+        self._ours = [alone.predict(packet) for _, packet in self._samples]
 
-def _taken(balancer: Balancer, program: Program, passed: tuple[Flow, ...], tries: Tries) -> tuple[str, ...]:
-    """Return the services of which these flows take every packet, whatever their actions."""
-    dropping = (replace(flow, actions=()) for flow in passed if not flow.match.foreign)
-    alone, beside = pipeline_of(program.flows, tries), pipeline_of((*program.flows, *dropping), tries)
-    missed = dict[str, bool]()
-    for service, packet in _samples(balancer):
-        if not missed.get(service):
-            missed[service] = alone.predict(packet)[1].copies == beside.predict(packet)[1].copies
-    return tuple(service for service, is_missed in missed.items() if not is_missed)
+    def varying(self, passed: tuple[Flow, ...]) -> tuple[str, ...]:
+        """Return the fields that are not simulated, of flows that our packets would meet without these conditions."""
+        found: dict[str, None] = {}
+        for flow in passed:
+            names = [condition.partition("=")[0] for condition in flow.match.foreign]
+            if names and _VARYING.issuperset(names):
+                without = replace(flow, key=replace(flow.key, match=replace(flow.match, foreign=())))
+                cost = self.cost((without,))
+                if not isinstance(cost, Unknown) and cost.overridden:
+                    found.update(dict.fromkeys(names))
+        return tuple(found)
 
+    def taken(self, passed: tuple[Flow, ...]) -> tuple[str, ...]:
+        """Return the services of which these flows take every packet, whatever their actions."""
+        dropping = (replace(flow, actions=()) for flow in passed if not flow.match.foreign)
+        beside, missed = pipeline_of((*self._flows, *dropping), self._tries), dict[str, bool]()
+        for (service, packet), (_, ours) in zip(self._samples, self._ours, strict=True):
+            if not missed.get(service):
+                missed[service] = ours.copies == beside.predict(packet)[1].copies
+        return tuple(service for service, is_missed in missed.items() if not is_missed)
 
-def _cost(balancer: Balancer, program: Program, passed: tuple[Flow, ...], tries: Tries) -> Fact[ForeignCost]:
-    try:
-        alone, beside = pipeline_of(program.flows, tries), pipeline_of((*program.flows, *passed), tries)
-        packets = tuple(sample_packets(balancer))
-        ours = [alone.predict(packet) for packet in packets]
-        theirs = [beside.predict(packet) for packet in packets]
-    except SimulateError as error:
-        return Unknown(str(error))
-    overridden = sum(a.copies != b.copies for (_, a), (_, b) in zip(ours, theirs, strict=True))
-    return ForeignCost(len(packets), len({a for a, _ in ours}), len({b for b, _ in theirs}), overridden)
+    def cost(self, passed: tuple[Flow, ...]) -> Fact[ForeignCost]:
+        try:
+            beside = pipeline_of((*self._flows, *passed), self._tries)
+            theirs = [beside.predict(packet) for _, packet in self._samples]
+        except SimulateError as error:
+            return Unknown(str(error))
+        overridden = sum(a.copies != b.copies for (_, a), (_, b) in zip(self._ours, theirs, strict=True))
+        entries = len({each for each, _ in self._ours}), len({each for each, _ in theirs})
+        return ForeignCost(len(theirs), *entries, overridden)
 
 
 def sample_packets(balancer: Balancer) -> Iterator[Packet]:

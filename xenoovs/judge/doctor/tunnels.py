@@ -375,7 +375,7 @@ def _covering(facts: TunnelFacts, end: TunnelEnd, route: RouteTo) -> tuple[Ipsec
 
 def _is_covered(facts: TunnelFacts, end: TunnelEnd, route: RouteTo) -> bool:
     known = _covering(facts, end, route)
-    return known is not None and known[0].policy("out", end.outer, known[1], route.device) is not None
+    return known is not None and known[0].policy(end.outer, known[1], route.device) is not None
 
 
 def _check_programs(facts: TunnelFacts) -> Iterator[CheckResult]:
@@ -409,7 +409,7 @@ def _check_ipsec(
             yield _POLICY.unknown("packets to this remote have no route or no local address", subject)
         return
     state, local = known
-    policy = state.policy("out", end.outer, local, route.device)
+    policy = state.policy(end.outer, local, route.device)
     if policy is None:
         if end.is_encrypted:
             seen = "none covers packets to this remote, so they leave unencrypted"
