@@ -516,8 +516,12 @@ def probe_port(service: Service, backend: Backend) -> int | None:
     health = service.health
     if health is None or not (health.probe.has_port or health.probe is ProbeKind.EXEC):
         return None
-    first = next((ports.first for ports in service.claim.ports if ports.first), None)
-    return health.port or l4_port_of(backend.next_hop) or first
+    return health.port or l4_port_of(backend.next_hop) or first_port(service.claim.ports)
+
+
+def first_port(ports: Iterable[PortRange]) -> int | None:
+    """Return the first port that is not 0; None if no port is listed."""
+    return next((each.first for each in ports if each.first), None)
 
 
 # Stable ids of services. What a service matches identifies it, so a new name, order or comment moves no client.

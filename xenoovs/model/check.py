@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from xenoovs.display import decimal, percent_rounded_up
@@ -21,9 +21,10 @@ from xenoovs.model.balancer import (
     Protocol,
     ServiceMode,
     Uplinks,
+    first_port,
 )
 from xenoovs.model.claims import check_between, family_label
-from xenoovs.model.schema import BackendForm, FileForm, Given, ServiceForm, first_port
+from xenoovs.model.schema import BackendForm, FileForm, Given, ServiceForm
 from xenoovs.model.tunnel_rules import check_own_addresses, check_remotes, check_tunnelled_backends, check_tunnels
 from xenoovs.model.values import HIGHEST_BIT, KeyPath, MatchField, Remark, repeated
 from xenoovs.partition.solve import first_feasible_width, least_tolerance
@@ -31,12 +32,13 @@ from xenoovs.partition.solve import first_feasible_width, least_tolerance
 # What must hold between the values of one service.
 
 
-def check_service(service: ServiceForm, path: KeyPath, *, default_egress: str) -> Iterator[Remark]:
-    """Check one service. `default_egress`: the port of backends that name none."""
+def check_service(service: ServiceForm, path: KeyPath, switch: Uplinks) -> Iterator[Remark]:
+    """Check one service, and its backends with the ports of the bridge."""
     for check in (_check_vips, _check_ports, _check_key, _check_bits, _check_vip_mac, _check_backend_names):
         yield from check(service, path)
-    yield from _check_backend_macs(service, path, default_egress=default_egress)
-    yield from check_nat(service, path)
+    yield from _check_backend_macs(service, path, default_egress=switch.egress)
+    yield from _check_backend_ports(service, path, switch)
+    yield from _check_dsr(service, path) if service.mode is ServiceMode.DSR else _check_nat(service, path, switch)
     yield from _check_weights(service, path)
 
 
@@ -119,7 +121,7 @@ def _check_backend_macs(service: ServiceForm, path: KeyPath, *, default_egress: 
         port = backend.egress or default_egress
         key = backend.mac or backend.address
         if service.mode is ServiceMode.NAT and backend.address is not None:
-            # Servers behind one router have its MAC; `check_nat` compares their addresses.
+            # Servers behind one router have its MAC; `_check_nat` compares their addresses.
             continue
         place = port, backend.remote, backend.key, service.vlan if backend.vlan is None else backend.vlan
         if key is None:
@@ -138,7 +140,9 @@ def _check_backend_macs(service: ServiceForm, path: KeyPath, *, default_egress: 
 
 
 def _check_weights(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:
-    active = max(map(len, _pools(service)), default=0)
+    # Backends with a weight that share the clients: those that are no backups, then the backups.
+    pools = [[b for b in service.backends if b.weight and b.backup is backup] for backup in (False, True)]
+    active = max(map(len, pools))
     if active == 0:
         yield Remark((*path, "backends"), "every weight is 0; give at least one backend a weight above 0")
     if service.max_flows is not None and service.max_flows < active:
@@ -147,12 +151,8 @@ def _check_weights(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:
             f"{service.max_flows} cannot serve {active} backends with a weight, of which each needs a flow; "
             f"write at least {active}",
         )
-
-
-def _pools(service: ServiceForm) -> list[list[BackendForm]]:
-    """Return the backends with a weight that share the clients: first those that are no backups, then the backups."""
-    pools = ([b for b in service.backends if b.weight and b.backup is backup] for backup in (False, True))
-    return [pool for pool in pools if pool]
+    for pool in filter(None, pools):
+        yield from _check_pool(service, pool, path)
 
 
 # What must hold for what `xenoovs agent` does with one service.
@@ -168,7 +168,7 @@ def check_health(
             yield Remark(here, "no probe is chosen; add `probe: tcp` or another one, or leave the keys out")
         return
     yield from _check_times(health, here)
-    has_port = health.port is not None or first_port(service) is not None
+    has_port = health.port is not None or first_port(service.ports) is not None
     if health.probe.has_port and not has_port:
         yield Remark(here, f"probe {health.probe.value} needs a port and the service has none; add `port:`")
     if health.probe is ProbeKind.ARP and health.interface is None and not for_lab:
@@ -229,10 +229,7 @@ def check_agent(service: ServiceForm, found: AgentCheck | None, path: KeyPath, *
             yield Remark((*path, "backends", index), "agent_check needs the server's own address; add `address:`")
 
 
-# What must hold between services, and between services and the switch.
-
-
-Numbered = tuple[int, ServiceForm]
+# What must hold between a service and the switch.
 
 
 def check_switch(switch: Uplinks) -> Iterator[Remark]:
@@ -265,20 +262,19 @@ def _own_port(bridge: str) -> str:
     return f"{bridge} is the bridge's own port, through which only this host is reached; name another port of it"
 
 
-def check_backend_ports(switch: Uplinks, services: Iterable[Numbered]) -> Iterator[Remark]:
+def _check_backend_ports(service: ServiceForm, path: KeyPath, switch: Uplinks) -> Iterator[Remark]:
     """Find backends at ingress ports: OpenFlow drops a packet to the port it came from (OpenFlow 1.4.1, 7.2.1,
     OFPP_IN_PORT)."""
-    for i, service in services:
-        for j, backend in enumerate(service.backends):
-            here = ("services", i, "backends", j, "egress")
-            if backend.egress == switch.bridge:
-                yield Remark(here, _own_port(switch.bridge))
-            elif backend.egress in switch.ingress:
-                yield Remark(
-                    here,
-                    f"{backend.egress} is an ingress port; a bridge does not send packets back where they entered, "
-                    "so put the backend behind another port",
-                )
+    for index, backend in enumerate(service.backends):
+        here = (*path, "backends", index, "egress")
+        if backend.egress == switch.bridge:
+            yield Remark(here, _own_port(switch.bridge))
+        elif backend.egress in switch.ingress:
+            yield Remark(
+                here,
+                f"{backend.egress} is an ingress port; a bridge does not send packets back where they entered, so put "
+                "the backend behind another port",
+            )
 
 
 # Whether the bits of a service can meet its weights at all; the solver itself is left to the compiler.
@@ -316,14 +312,10 @@ def check_parts(
     """Find every mistake that two or more right values make together. `for_lab`, `groups`: as in check_config."""
     switch, tunnels, services = config.switch, config.switch_tunnels, tuple(enumerate(config.services))
     yield from check_switch(switch)
-    yield from check_backend_ports(switch, services)
-    yield from check_nat_ingress(switch, services)
     for (i, service), made in zip(services, balancer.services, strict=True):
         here: KeyPath = ("services", i)
         yield from check_tunnelled_backends(service, here, switch=switch, tunnels=tunnels)
-        yield from check_service(service, here, default_egress=switch.egress)
-        for pool in _pools(service):
-            yield from _check_pool(service, pool, here)
+        yield from check_service(service, here, switch)
         yield from check_health(service, made.health, here, defaults=config.health, for_lab=for_lab)
         if service.notify and made.notify is None:
             yield Remark((*here, "notify"), "no program is named; add `command: [/usr/local/bin/page-me]`")
@@ -331,17 +323,19 @@ def check_parts(
     yield from check_between(enumerate(balancer.services), groups)
     yield from check_remotes(services, tunnels)
     yield from check_own_addresses(balancer.services, config.tunnels)
-    yield from check_tunnels(switch, enumerate(config.tunnels))
+    yield from check_tunnels(switch, config.tunnels)
 
 
-# Services with destination NAT: what must hold in one of them, and with the switch.
+# Services with destination NAT, and without it.
 
 
-def check_nat(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:
-    """Check one service."""
-    if service.mode is ServiceMode.DSR:
-        yield from _check_dsr(service, path)
-        return
+def _check_nat(service: ServiceForm, path: KeyPath, switch: Uplinks) -> Iterator[Remark]:
+    if len(switch.ingress) != 1:
+        yield Remark(
+            (*path, "mode"),
+            f"nat with {len(switch.ingress)} ingress ports does not say by which of them an answer leaves; write one "
+            "port in `ingress:` of the switch, or `mode: dsr`",
+        )
     yield from _check_vip(service, path)
     for index, backend in enumerate(service.backends):
         yield from _check_backend(service, backend, (*path, "backends", index))
@@ -405,16 +399,3 @@ def _check_backend(service: ServiceForm, backend: BackendForm, here: KeyPath) ->
             "the way back cannot tell by one port of the server which port of the VIP it is for; write exactly one "
             "port in `ports:` of the service, or leave this key out",
         )
-
-
-def check_nat_ingress(switch: Uplinks, services: Iterable[Numbered]) -> Iterator[Remark]:
-    """Check that only one port is possible for packets that backends send."""
-    if len(switch.ingress) == 1:
-        return
-    for i, service in services:
-        if service.mode is ServiceMode.NAT:
-            yield Remark(
-                ("services", i, "mode"),
-                f"nat with {len(switch.ingress)} ingress ports does not say by which of them an answer leaves; "
-                "write one port in `ingress:` of the switch, or `mode: dsr`",
-            )

@@ -28,6 +28,7 @@ from xenoovs.model.balancer import (
     Service,
     ServiceMode,
     Uplinks,
+    first_port,
     usual_positions,
 )
 from xenoovs.model.form import Form, Listed, form_of, schema_of
@@ -530,15 +531,11 @@ def _health(service: ServiceForm, defaults: Given) -> Health | None:
     if probe is ProbeKind.NONE:
         return None
     # Backends of NAT may have ports of their own (`balancer.probe_port`).
-    port = given.pop("port", None) or (first_port(service) if service.mode is ServiceMode.DSR else None)
+    port = given.pop("port", None) or (first_port(service.ports) if service.mode is ServiceMode.DSR else None)
     if "interval_ms" in given:
         given.setdefault("fast_interval_ms", max(1, given["interval_ms"] // _FAST_PART))
         given.setdefault("timeout_ms", max(1, given["interval_ms"] // _TIMEOUT_PART))
     return Health(probe, port if probe.has_port or probe is ProbeKind.EXEC else None, **given)
-
-
-def first_port(service: ServiceForm) -> int | None:
-    return next((ports.first for ports in service.ports if ports.first), None)
 
 
 # The forms of whole files.

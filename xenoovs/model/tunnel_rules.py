@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
 from xenoovs.errors import counted
@@ -25,23 +25,20 @@ from xenoovs.model.tunnel import (
 from xenoovs.model.values import OTHER, KeyPath, Remark, repeated
 from xenoovs.openflow.flow import MAX_PORT_NAME
 
-NumberedTunnel = tuple[int, HostTunnel]
-AnyTunnel = tuple[int, HostTunnel | SwitchTunnel]
 
-
-def check_tunnels(switch: Uplinks, tunnels: Iterable[AnyTunnel]) -> Iterator[Remark]:
+def check_tunnels(switch: Uplinks, tunnels: Sequence[HostTunnel | SwitchTunnel]) -> Iterator[Remark]:
     """Find mistakes that two or more right values of tunnels make together."""
-    every = tuple(tunnels)
-    yield from check_names("tunnels", every)
-    yield from check_switch_tunnels(switch, ((i, one) for i, one in every if isinstance(one, SwitchTunnel)))
-    numbered = tuple((index, tunnel) for index, tunnel in every if isinstance(tunnel, HostTunnel))
-    for index, tunnel in numbered:
+    yield from check_names("tunnels", enumerate(tunnels))
+    of_switch = {index: tunnel for index, tunnel in enumerate(tunnels) if isinstance(tunnel, SwitchTunnel)}
+    of_hosts = {index: tunnel for index, tunnel in enumerate(tunnels) if isinstance(tunnel, HostTunnel)}
+    yield from _check_switch_tunnels(switch, of_switch)
+    for index, tunnel in of_hosts.items():
         here = ("tunnels", index)
         yield from _check_ports(switch, tunnel, here)
         yield from _check_paths(switch, tunnel, here)
         yield from _check_remotes(tunnel, here)
         yield from _check_probe(tunnel, here)
-    yield from _check_between(numbered)
+    yield from _check_between(of_hosts)
 
 
 def check_own_addresses(services: Iterable[Service], tunnels: Iterable[HostTunnel | SwitchTunnel]) -> Iterator[Remark]:
@@ -161,10 +158,9 @@ def _check_probe(tunnel: HostTunnel, here: KeyPath) -> Iterator[Remark]:
         yield Remark((*here, "dst_port"), f"{REFLECTED_PORT} is the port of answers to probes; use another port")
 
 
-def _check_between(tunnels: tuple[NumberedTunnel, ...]) -> Iterator[Remark]:
+def _check_between(tunnels: Mapping[int, HostTunnel]) -> Iterator[Remark]:
     packets, answers, senders = dict[object, int](), dict[object, int](), dict[object, int]()
-    by_index = dict(tunnels)
-    for index, tunnel in tunnels:
+    for index, tunnel in tunnels.items():
         here = ("tunnels", index)
         for number, remote in enumerate(tunnel.remotes):
             other = packets.setdefault((tunnel.host_port, remote.address, tunnel.dst_port), index)
@@ -172,12 +168,12 @@ def _check_between(tunnels: tuple[NumberedTunnel, ...]) -> Iterator[Remark]:
                 message = f"packets for {remote.address} are those of {OTHER} already; list the remote once"
                 yield Remark((*here, "remotes", number), message, other=("tunnels", other))
         other = answers.setdefault(tunnel.local, index)
-        if other != index and _answering(by_index[other]) != _answering(tunnel):
+        if other != index and _answering(tunnels[other]) != _answering(tunnel):
             message = f"{tunnel.local} answers probes as {OTHER} says; write the same `probe` and `reflect` in both"
             yield Remark((*here, "local"), message, other=("tunnels", other))
         if tunnel.probe is not None:
             other = senders.setdefault((tunnel.probe.port, tunnel.dst_port), index)
-            if other != index and _leaving(by_index[other]) != _leaving(tunnel):
+            if other != index and _leaving(tunnels[other]) != _leaving(tunnel):
                 message = f"probes from {tunnel.probe.port} leave as those of {OTHER}; use another internal port"
                 yield Remark((*here, "probe", "port"), message, other=("tunnels", other))
 
@@ -202,10 +198,9 @@ _SUFFIX = "-c0a84d0b"
 _LONGEST_NAME = MAX_PORT_NAME - len(_SUFFIX)
 
 
-def check_switch_tunnels(switch: Uplinks, tunnels: Iterable[tuple[int, SwitchTunnel]]) -> Iterator[Remark]:
-    """Find mistakes between the values of tunnels of Open vSwitch."""
+def _check_switch_tunnels(switch: Uplinks, tunnels: Mapping[int, SwitchTunnel]) -> Iterator[Remark]:
     shared, listening = dict[object, int](), dict[int, tuple[int, TunnelType]]()
-    for index, tunnel in tunnels:
+    for index, tunnel in tunnels.items():
         here = ("tunnels", index)
         yield from _check_name(switch, tunnel, here)
         yield from _check_key(tunnel.type, tunnel.key, here)
