@@ -40,9 +40,9 @@ from xenoovs.agent.control.schemas import ErrorAnswer, ErrorDetail
 from xenoovs.agent.daemon import Agent, AgentGroup
 from xenoovs.agent.report import LastChange
 from xenoovs.agent.state import OffloadSample
-from xenoovs.cli.agent import Options, controller_command
+from xenoovs.cli.agent import controller_command
 from xenoovs.cli.agents import configured_bridges, local_places, open_sockets, run_agents
-from xenoovs.cli.via import Reached, Resolve, is_here, reach_by
+from xenoovs.cli.via import Options, Reached, Resolve, is_here, reach_by
 from xenoovs.compile.plan import ChangeKind
 from xenoovs.controller.connection import BridgeConnection
 from xenoovs.controller.listen import Stream

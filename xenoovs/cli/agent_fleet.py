@@ -24,7 +24,7 @@ from xenoovs.terminal.options import certificates
 
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent
-    from xenoovs.cli.agent import Options
+    from xenoovs.cli.via import Options
 
 _PATIENCE_S = 2.0
 """How long the store may take before the agent logs that it waits for it."""

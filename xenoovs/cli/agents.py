@@ -36,8 +36,7 @@ from xenoovs.agent.scheduler import max_probes, raise_descriptor_limit
 from xenoovs.agent.state import BridgePorts, RoundFacts, Runtime
 from xenoovs.agent.tasks import LoopCall, TaskFactory
 from xenoovs.agent.telemetry import telemetry
-from xenoovs.cli.agent import Options
-from xenoovs.cli.via import Reach, reaching
+from xenoovs.cli.via import Options, Reach, reaching
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.database import PortState
 from xenoovs.datapath.fact import Unknown

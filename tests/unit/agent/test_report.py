@@ -35,9 +35,8 @@ from xenoovs.agent.daemon import Agent, AgentGroup, Starter
 from xenoovs.agent.report import Report
 from xenoovs.agent.state import RoundFacts
 from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, within
-from xenoovs.cli.agent import Options
 from xenoovs.cli.agents import ConfiguredBridge, OpenedAgent, configured_bridges, run_agents
-from xenoovs.cli.via import Reached
+from xenoovs.cli.via import Options, Reached
 from xenoovs.datapath.database import PortState
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
