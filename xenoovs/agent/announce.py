@@ -112,12 +112,6 @@ class Announcer:
         self._news, self._ask = store.watch("round", "ports", "fleet"), asyncio.Event()
         self._is_open: bool | None = None
 
-    @property
-    def _balancer(self) -> Balancer:
-        """Return the config whose flows the bridge has: an earlier one while a pause holds changes back."""
-        state = self._store.state
-        return state.balancer if state.round.program is None else state.round.program.balancer
-
     def _publish(self) -> None:
         shown = Announcements(tuple(self._with_bgp(vip, view) for vip, view in self._views.items()))
         if shown != self._store.state.vips:
@@ -128,7 +122,9 @@ class Announcer:
         try:
             while True:
                 self._news.clear()
-                await self._step(self._balancer)
+                state = self._store.state
+                # The config whose flows the bridge has: an earlier one while a pause holds changes back.
+                await self._step(state.balancer if state.round.program is None else state.round.program.balancer)
                 self._publish()
                 with suppress(asyncio.TimeoutError):
                     await within(_CHECK_S, self._news.wait())

@@ -28,6 +28,7 @@ from tests.probe_support import Talk, ask, nothing_left, tcp_server, udp_answers
 from tests.processes import command_line
 from tests.unit import balancer as small
 from xenoovs.agent import scheduler as module
+from xenoovs.agent.probe import tcp
 from xenoovs.agent.probe.check import Check, ProbeResult, ResourceShortage
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.scheduler import ProbeScheduler, max_probes
@@ -265,6 +266,7 @@ def test_a_private_authority_of_plain_openssl_is_trusted_under_the_strict_defaul
 
     monkeypatch.setattr(ssl, "create_default_context", strict)
     server = authority.server("127.0.0.1")
+    tcp._tls_context.cache_clear()
     assert get(reply_with(OK), server_tls=server, ca_file=authority.file).ok
 
 

@@ -20,7 +20,7 @@ import dns.rdatatype
 from xenoovs.agent.probe.check import Check, Expectation, ProbeResult, ResourceShortage, failure_reason, quoted
 from xenoovs.agent.probe.icmp import ArpChannel, IcmpChannel, probe_arp, probe_icmp
 from xenoovs.agent.probe.sockets import ChannelPool, host_of, namespace_inode, namespace_path, open_socket
-from xenoovs.agent.probe.tcp import TlsContexts, ask_agent, probe_http, probe_tcp
+from xenoovs.agent.probe.tcp import ask_agent, probe_http, probe_tcp
 from xenoovs.display import span
 from xenoovs.errors import assert_never
 from xenoovs.model.balancer import ProbeKind
@@ -199,14 +199,13 @@ class _Output:
 
 
 class Prober:
-    """Runs probes that share sockets and TLS contexts, in one event loop. The last probe closes the shared sockets."""
+    """Runs probes that share sockets, in one event loop. The last probe closes the shared sockets."""
 
     def __init__(self, *, exec_allowed: bool = False) -> None:
         """`exec_allowed`: run the programs of exec probes; otherwise these fail."""
         self._exec_allowed = exec_allowed
         self._icmp: ChannelPool[IcmpChannel] = ChannelPool()
         self._arp: ChannelPool[ArpChannel] = ChannelPool()
-        self._tls = TlsContexts()
 
     async def probe(self, check: Check, *, timeout_s: float) -> ProbeResult:
         """Probe a backend once. `timeout_s`: of the whole probe. Raises ResourceShortage if this host could not send
@@ -238,7 +237,7 @@ class Prober:
             case ProbeKind.DNS:
                 return await probe_dns(check, expectation)
             case ProbeKind.HTTP | ProbeKind.HTTPS:
-                return await probe_http(check, expectation, self._tls)
+                return await probe_http(check, expectation)
             case ProbeKind.EXEC:
                 program = check.health.command[0]
                 if not self._exec_allowed:

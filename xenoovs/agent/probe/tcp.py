@@ -7,6 +7,7 @@ import re
 import socket
 import ssl
 import struct
+from functools import lru_cache
 from pathlib import Path
 
 import aiohttp
@@ -16,7 +17,7 @@ from yarl import URL
 from xenoovs.agent.agent_check import MAX_REPLY_BYTES
 from xenoovs.agent.probe.check import Check, Expectation, failure_reason, quoted
 from xenoovs.agent.probe.sockets import host_of, open_socket
-from xenoovs.model.balancer import Health, ProbeKind
+from xenoovs.model.balancer import ProbeKind
 
 _RESET = struct.pack("ii", 1, 0)
 """struct linger of socket(7): on, with 0 s, so that close(2) sends a reset."""
@@ -53,39 +54,30 @@ _CERTIFICATE_FAULTS = {
 }
 
 
-class TlsContexts:
-    """A cache of TLS contexts of clients, because reading the system's authorities takes milliseconds."""
-
-    def __init__(self) -> None:
-        self._contexts: dict[tuple[bool, str | None], tuple[int, ssl.SSLContext]] = {}
-
-    def context(self, health: Health) -> ssl.SSLContext:
-        """Return the context, a new one after a change of `ca_file`. Raises OSError for a file without a CA."""
-        modified_ns = Path(health.ca_file).stat().st_mtime_ns if health.ca_file else 0
-        key = health.insecure, health.ca_file
-        known = self._contexts.get(key)
-        if known is None or known[0] != modified_ns:
-            known = self._contexts[key] = modified_ns, _new_context(health)
-        return known[1]
-
-
-def _new_context(health: Health) -> ssl.SSLContext:
+@lru_cache(maxsize=64)
+def _tls_context(*, insecure: bool, ca_file: str | None, modified_ns: int) -> ssl.SSLContext:
+    """Return a TLS context of a client. Reading the authorities takes milliseconds, so the last ones are reused until
+    the file changes (`modified_ns`). Raises OSError for a file without a CA."""
+    del modified_ns
     try:
-        context = ssl.create_default_context(cafile=health.ca_file)
+        context = ssl.create_default_context(cafile=ca_file)
     except ssl.SSLError:
-        raise OSError(f"{health.ca_file} holds no certificate in PEM form") from None
+        raise OSError(f"{ca_file} holds no certificate in PEM form") from None
     # Python 3.13 adds VERIFY_X509_STRICT to the defaults, which refuses certificates of a private authority made by
     # openssl(1): they have no authority key identifier.
     context.verify_flags = ssl.VERIFY_X509_TRUSTED_FIRST | ssl.VERIFY_X509_PARTIAL_CHAIN
-    if health.insecure:
+    if insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
 
 
-async def probe_http(check: Check, expectation: Expectation, contexts: TlsContexts) -> str | None:
+async def probe_http(check: Check, expectation: Expectation) -> str | None:
     """Return why the backend failed; None if it answered as configured. Raises OSError, ResourceShortage."""
-    context = contexts.context(check.health) if check.health.probe is ProbeKind.HTTPS else None
+    context, ca_file = None, check.health.ca_file
+    if check.health.probe is ProbeKind.HTTPS:
+        modified_ns = Path(ca_file).stat().st_mtime_ns if ca_file else 0
+        context = _tls_context(insecure=check.health.insecure, ca_file=ca_file, modified_ns=modified_ns)
     connector = TCPConnector(
         force_close=True, limit=0, happy_eyeballs_delay=None, socket_factory=lambda _: _open(check)
     )
@@ -134,13 +126,10 @@ async def _body_failure(content: aiohttp.StreamReader, wanted: bytes) -> str | N
 def _failure(error: aiohttp.ClientError) -> str:
     match error:
         case aiohttp.ClientConnectorCertificateError():
-            return certificate_fault(error.certificate_error)
+            return _tls_fault(error.certificate_error)
         case aiohttp.ClientConnectorError():
-            return (
-                tls_fault(error.os_error)
-                if isinstance(error.os_error, ssl.SSLError)
-                else failure_reason(error.os_error)
-            )
+            is_tls = isinstance(error.os_error, ssl.SSLError)
+            return _tls_fault(error.os_error) if is_tls else failure_reason(error.os_error)
         case aiohttp.ServerDisconnectedError():
             return "connection closed before an answer"
         case aiohttp.ClientPayloadError():
@@ -153,16 +142,11 @@ def _failure(error: aiohttp.ClientError) -> str:
             return _first_line(str(error)) or type(error).__name__
 
 
-def certificate_fault(error: Exception) -> str:
-    if not isinstance(error, ssl.SSLCertVerificationError):
-        return "certificate for another name"
-    return _CERTIFICATE_FAULTS.get(error.verify_code, f"certificate refused: {error.verify_message}")
-
-
-def tls_fault(error: ssl.SSLError) -> str:
+def _tls_fault(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return certificate_fault(error)
-    return f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
+        return _CERTIFICATE_FAULTS.get(error.verify_code, f"certificate refused: {error.verify_message}")
+    reason = error.reason if isinstance(error, ssl.SSLError) else None
+    return f"TLS failed: {(reason or str(error)).replace('_', ' ').lower()}"
 
 
 def _first_line(text: str) -> str:
