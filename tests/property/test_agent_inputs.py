@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import JSON
 from tests.unit import balancer as small
-from xenoovs.agent.agent_check import UNADVERTISED, Administration, Advertised, AgentReply, parse_reply, with_reply
+from xenoovs.agent.agent_check import UNADVERTISED, Administration, Advertised, with_reply
 from xenoovs.agent.control.schemas import BackendRequest, EmptyRequest, WeightRequest, parse_request
 from xenoovs.agent.overrides import merge
 from xenoovs.agent.runtime_file import parse_runtime, render_runtime
@@ -31,24 +31,24 @@ PERCENTS = st.integers(0, 200)
 @example("١٢%")
 def test_any_line_is_a_reply_or_one_sentence(line: str) -> None:
     try:
-        reply, problem = parse_reply(line), ""
+        found, problem = with_reply(UNADVERTISED, line, min_change=MIN_CHANGE), ""
     except ValueError as error:
-        reply, problem = AgentReply(), str(error)
+        found, problem = UNADVERTISED, str(error)
     assert problem.isprintable()
     assert len(problem) < 300
-    assert reply.weight is None or 0 <= reply.weight <= 10
+    assert 0 <= found.weight <= 10
 
 
 @given(PERCENTS, st.sampled_from([" ", ",", "\t", ", "]), st.permutations(["drain", "up"]))
 def test_words_come_in_any_order(percent: int, gap: str, words: list[str]) -> None:
-    found = parse_reply(gap.join([*words, f"{percent}%"]))
-    assert found == AgentReply(Fraction(percent, 100), Administration.DRAIN, is_up=True)
+    line = gap.join([*words, f"{percent}%"])
+    found = with_reply(UNADVERTISED, line, min_change=MIN_CHANGE)
+    assert found == Advertised(Fraction(percent, 100), Administration.DRAIN, is_up=True, reply=line)
 
 
 def after(before: Advertised, *percents: int) -> Advertised:
     for percent in percents:
-        line = f"{percent}%"
-        before = with_reply(before, parse_reply(line), line, min_change=MIN_CHANGE)
+        before = with_reply(before, f"{percent}%", min_change=MIN_CHANGE)
     return before
 
 
@@ -77,12 +77,12 @@ def test_only_ready_and_up_end_what_drain_maint_and_down_began(lines: list[str])
     administration, is_up = Administration.READY, True
     for line in lines:
         try:
-            reply = parse_reply(line)
+            found = with_reply(found, line, min_change=MIN_CHANGE)
         except ValueError:
             continue
-        found = with_reply(found, reply, line, min_change=MIN_CHANGE)
-        administration = reply.administration or administration
-        is_up = is_up if reply.is_up is None else reply.is_up
+        words = line.lower().split()
+        administration = next((each for each in Administration if each.value in words), administration)
+        is_up = "up" in words or (is_up and not {"down", "fail", "stopped"}.intersection(words))
     assert (found.administration, found.is_up) == (administration, is_up)
     assert found.is_away == (administration is Administration.MAINT or not is_up)
     assert administration is not Administration.DRAIN or found.part == 0

@@ -32,17 +32,6 @@ class Administration(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class AgentReply:
-    """One reply. A value is None if the reply has no such word. `weight`: part of the backend's weight, 0 or more.
-    `description`: the text after `#`."""
-
-    weight: Fraction | None = None
-    administration: Administration | None = None
-    is_up: bool | None = None
-    description: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Advertised:
     """The state in effect after the replies of one agent. `lasting`: how many replies in a row advertised a higher
     weight; negative for a lower one. `weight`: without `drain`. `reply`: the last valid one."""
@@ -81,19 +70,18 @@ _ADMINISTRATION = {each.value: each for each in Administration}
 _IS_UP = {"up": True, "down": False, "fail": False, "stopped": False}
 
 
-def parse_reply(line: str) -> AgentReply:
-    """Parse one line, without its end. `maxconn:N` is ignored, because connections are not counted here. Raises
-    ValueError if a word is not in the manual, or if two words of one kind differ."""
-    words, _, description = line.partition("#")
+def _parse_words(line: str) -> dict[str, object]:
+    """Return the values by their attribute of `Advertised`. `maxconn:N` is ignored, because connections are not counted
+    here. Raises ValueError if a word is not in the manual, or if two words of one kind differ."""
     found: dict[str, object] = {}
-    for word in filter(None, re.split(r"[ \t,]+", words.strip(" \t,\r\n").lower())):
+    for word in filter(None, re.split(r"[ \t,]+", line.partition("#")[0].strip(" \t,\r\n").lower())):
         kind, value = _parse_word(word)
         if found.setdefault(kind, value) != value:
             raise ValueError(f"its words contradict each other: {line[:60]!r}")
     if not found:
         raise ValueError(f"it has no word: {line[:60]!r}")
     found.pop("maxconn", None)
-    return AgentReply(**found, description=description.strip()[:80])  # type: ignore[arg-type]  # by kind
+    return found
 
 
 def _parse_word(word: str) -> tuple[str, object]:
@@ -110,22 +98,17 @@ def _parse_word(word: str) -> tuple[str, object]:
     )
 
 
-def with_reply(before: Advertised, reply: AgentReply, line: str, *, min_change: Fraction) -> Advertised:
-    """Return what is in effect after one more reply.
+def with_reply(before: Advertised, line: str, *, min_change: Fraction) -> Advertised:
+    """Return what is in effect after one more reply, a line without its end. Raises ValueError if it is none.
 
     Words take effect at once, and so do 0%, the first weight, and the first weight after a time without clients. Other
     weights need `_LASTING` replies in a row that are higher, or lower, by `min_change` or more; 100% needs no least
     difference.
     """
-    after = replace(
-        before,
-        administration=before.administration if reply.administration is None else reply.administration,
-        is_up=before.is_up if reply.is_up is None else reply.is_up,
-        description=reply.description,
-        reply=line,
-    )
-    weight = reply.weight
-    if weight is None:
+    words, description = _parse_words(line), line.partition("#")[2].strip()[:80]
+    weight = words.pop("weight", None)
+    after = replace(before, description=description, reply=line, **words)  # type: ignore[arg-type]  # by kind
+    if not isinstance(weight, Fraction):
         return after
     if not before.reply or not weight or not before.part or before.is_away:
         return replace(after, weight=weight, lasting=0)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from ipaddress import IPv4Address
 from zlib import crc32
 
-from xenoovs.agent.agent_check import UNADVERTISED, Advertised, parse_reply, with_reply
+from xenoovs.agent.agent_check import UNADVERTISED, Advertised, with_reply
 from xenoovs.agent.probe.check import Check, ProbeResult
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.decision.decision import BackendName
@@ -298,7 +298,7 @@ class HealthTracker:
         advertised = before = self.advertised.get(check, UNADVERTISED)
         if result.ok:
             try:
-                advertised = with_reply(before, parse_reply(result.reply), result.reply, min_change=min_change)
+                advertised = with_reply(before, result.reply, min_change=min_change)
             except ValueError as error:
                 result = replace(result, ok=False, reason=f"the reply cannot be used: {error}")
         was, health = self.health[check], with_result(self.health[check], check, result, sent_s=sent_s, now_s=now_s)

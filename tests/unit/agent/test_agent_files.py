@@ -394,7 +394,7 @@ def test_a_reply_that_makes_an_internal_error_is_a_failed_one(scene: Scene, monk
             return text in str([*notices(parse_snapshot(client.ask("status")["snapshot"]))])
 
         with monkeypatch.context() as patch:
-            patch.setattr(health, "parse_reply", Mock(side_effect=ZeroDivisionError))
+            patch.setattr(health, "with_reply", Mock(side_effect=ZeroDivisionError))
             eventually(lambda: is_told("internal error: ZeroDivisionError: "), "the error")
         servers.replies = dict.fromkeys(("198.51.100.2", "198.51.100.3"), "drain")
         eventually(lambda: is_told("all servers advertise drain or 0%"), "their next replies")
