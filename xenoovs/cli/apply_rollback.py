@@ -120,7 +120,7 @@ def _checked(checker: BlockChecker, deadline: float) -> OffloadFindings:
     """Check the datapath; while it cannot be read, retry until the deadline. Raises SwitchError."""
     while True:
         try:
-            return checker.check().findings
+            return checker.check()
         except SwitchError as error:
             if not error.retryable or time.monotonic() >= deadline:
                 raise

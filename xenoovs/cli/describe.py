@@ -202,8 +202,8 @@ def _from_bridge(
     moment = Moment(AgentState(balancer, balancer), installed=installed_services(checker.program))
     remarks = checker.remarks
     try:
-        check = checker.check()
-        moment, remarks = replace(moment, blocks=sampled_blocks(check.findings)), check.remarks
+        findings = checker.check()
+        moment, remarks = replace(moment, blocks=sampled_blocks(findings)), findings.remarks
     except SwitchError as error:
         remarks = (*remarks, f"megaflows cannot be read: {error}")
     snapshot = Snapshot(balancer.uplinks.label, "", "", 0.0, 0.0, service_views(moment))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from xenoovs.compile.program import Program, compile_onto
 from xenoovs.compile.read import is_block
 from xenoovs.compile.tunnel_ports import encapsulation_to
-from xenoovs.dataclass import dataclass, field, replace
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.database import BridgeState
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse, cleartext, uncovered
@@ -54,18 +54,6 @@ _EXPIRED = (
 
 
 @dataclass(frozen=True, slots=True)
-class DatapathCheck:
-    """The result of one check. `remarks`: what could not be read, and what explains the findings. `origins`: the flows
-    behind anomalous megaflows, by ufid. `expired`: why there is no megaflow although the flows counted packets; empty
-    if they counted none."""
-
-    findings: OffloadFindings
-    remarks: tuple[str, ...] = ()
-    origins: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
-    expired: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class BlockChecker:
     """Checks the blocks of one bridge repeatedly. `remarks`: about its flows."""
 
@@ -73,7 +61,7 @@ class BlockChecker:
     program: Program
     remarks: tuple[str, ...] = ()
 
-    def check(self, *, is_listing: bool = False) -> DatapathCheck:
+    def check(self, *, is_listing: bool = False) -> OffloadFindings:
         """Check the current megaflows. `is_listing`: whether the findings list all of them. Raises SwitchError."""
         from xenoovs.switch.vswitchd import read_version
 
@@ -109,7 +97,8 @@ class BlockChecker:
 
             remarks = (*remarks, *(each.text for each in moved_by_switch(self.program, live)))
         expired = "" if any(block.megaflows for block in findings.blocks) else self._expired(evidence.max_idle_s)
-        return DatapathCheck(findings, remarks, self._origins(findings, hints.cores), expired)
+        origins = self._origins(findings, hints.cores)
+        return replace(findings, remarks=remarks, origins=origins, expired=expired)
 
     def _expired(self, max_idle_s: float) -> str:
         """Return why no block has a megaflow although its flow has counted packets; empty if none has."""
@@ -151,7 +140,7 @@ def _vlans(balancer: Balancer) -> frozenset[int]:
 
 def check_recorded_dump(
     balancer: Balancer, dump: Path, flows: Path | None, *, is_listing: bool = False
-) -> DatapathCheck:
+) -> OffloadFindings:
     """Check a dump in a file, `-` for standard input. `dump`: the output of `dpctl/dump-flows -m`. `flows`: the output
     of `ovs-ofctl dump-flows`, which shows the blocks as they were. `is_listing`: whether the findings list every
     megaflow. Raises OSError, CompileError, ParseError for `flows`."""
@@ -164,10 +153,10 @@ def check_recorded_dump(
         findings = check_dump(services, hints.watch(lines), evidence, own_mask=own_mask, is_listing=is_listing)
     findings = attribute(findings, (seen.flow for seen in observed if is_foreign(seen.flow.cookie)))
     is_filtered = bool(findings.absent) and hints.is_filtered(is_complete=lines.is_complete)
-    findings = replace(findings, is_filtered=is_filtered, cpu_ports=balancer.cpu_encrypted_ports)
     remarks = missing_remarks(program, observed, THIS_HOST) if flows is not None else ()
     remarks = (*remarks, *lines.remarks(), *hints.reason_summary(), *hints.remarks(is_filtered=is_filtered))
-    return DatapathCheck(findings, (*remarks, *_recorded_remarks(hints)))
+    remarks = (*remarks, *_recorded_remarks(hints))
+    return replace(findings, is_filtered=is_filtered, cpu_ports=balancer.cpu_encrypted_ports, remarks=remarks)
 
 
 def check_live_bridge(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.cli.offload import DatapathCheck
 from xenoovs.dataclass import dataclass
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.display import percent
@@ -131,9 +130,9 @@ class ReportOptions:
         return part_of(judged, verdicts=self.verdicts) if self.verdicts else None
 
 
-def show(check: DatapathCheck, shown: ReportOptions) -> None:
-    """Print tables, anomalies, and the conclusion in the last line."""
-    judged = shown.judged(check.findings)
+def show(every: OffloadFindings, shown: ReportOptions) -> None:
+    """Print tables, anomalies, and the conclusion in the last line. `every`: the findings about all services."""
+    judged = shown.judged(every)
     part = shown.part(judged)
     findings = judged if part is None else part
     _show_cleartext(judged)
@@ -169,13 +168,13 @@ def show(check: DatapathCheck, shown: ReportOptions) -> None:
         _show_unwildcarding(unwildcarding, shown)
     for anomaly, count in blocks_row(findings).anomalies:
         if anomaly in _ANOMALY:
-            _show_anomaly(anomaly, count, check, shown)
+            _show_anomaly(anomaly, count, every, shown)
     if judged.cpu_blocks:
         blocks_of_cpu = counted(judged.cpu_blocks, "block")
         print_text(f"{_OF_CPU} ({blocks_of_cpu}); only `offload: packet` lets the NIC do it", indent="  ", fg="yellow")
     if judged.software_kinds - {OutsideKind.ANSWERS}:
         print_text(_OTHER_IN_SOFTWARE, indent="  ", fg="yellow")
-    for remark in check.remarks:
+    for remark in judged.remarks:
         print_text(shown.say(remark), fg="yellow")
     _show_unparsed(findings)
     concluded = judged.conclusion_for(shown.required)
@@ -184,8 +183,8 @@ def show(check: DatapathCheck, shown: ReportOptions) -> None:
         sentence = _OVERRIDDEN
     elif judged.is_preempted:
         sentence = _PREEMPTED
-    elif concluded is Conclusion.NOTHING_SEEN and check.expired:
-        sentence = check.expired
+    elif concluded is Conclusion.NOTHING_SEEN and judged.expired:
+        sentence = judged.expired
     elif concluded is Conclusion.NOTHING_SEEN and (judged.is_filtered or blocks.megaflows):
         sentence = _unproven(judged, judged.judged)
     _conclude(concluded, sentence, findings=judged, required=shown.required)
@@ -473,14 +472,14 @@ def _show_flows(flows: Sequence[Flow]) -> None:
         echo(f"  and {len(flows) - _MAX_FLOWS} more")
 
 
-def _show_anomaly(anomaly: Anomaly, count: int, check: DatapathCheck, shown: ReportOptions) -> None:
+def _show_anomaly(anomaly: Anomaly, count: int, every: OffloadFindings, shown: ReportOptions) -> None:
     colour = "red" if anomaly in (Anomaly.MISDELIVERED, Anomaly.DROPPED, Anomaly.NOT_IN_HW) else "yellow"
     print_text(f"{anomaly.value.replace('_', ' ')} ({count}): {shown.say(_ANOMALY[anomaly])}", indent="  ", fg=colour)
     if anomaly is Anomaly.EXPIRING:
         return
-    example = next(found for found in check.findings.examples if found.anomaly is anomaly)
+    example = next(found for found in every.examples if found.anomaly is anomaly)
     echo(f"  {example.service} {example.backend}: {example.match} -> {example.actions}")
-    for origin in (check.origins or {}).get(example.ufid or "", ()):
+    for origin in every.origins.get(example.ufid or "", ()):
         echo(f"    made by {origin}")
 
 

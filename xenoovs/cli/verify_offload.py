@@ -11,7 +11,6 @@ import click
 
 from xenoovs.cli.offload import (
     BlockChecker,
-    DatapathCheck,
     block_checker,
     check_live_bridge,
     check_recorded_bridge,
@@ -169,12 +168,13 @@ def verify_offload_command(
             check_service(balancer, service)
         target = THIS_HOST
         if from_dump is not None:
-            check = check_recorded_dump(recorded(balancer), from_dump, from_flows, is_listing=tree)
+            findings = check_recorded_dump(recorded(balancer), from_dump, from_flows, is_listing=tree)
         else:
             balancer, reached = resolved(balancer), collector(file)
-            check, target = _check(block_checker(balancer, reached), shown, wait_s=wait_s or 0), reached.target
-        output.show(lambda: _document(check, shown), lambda: show(check, replace(shown, target=target)))
-        return int(shown.judged(check.findings).conclusion_for(required))
+            findings, target = _check(block_checker(balancer, reached), shown, wait_s=wait_s or 0), reached.target
+        judged = shown.judged(findings)
+        output.show(lambda: _document(judged, shown), lambda: show(findings, replace(shown, target=target)))
+        return int(judged.conclusion_for(required))
 
     collectors = list[Collector]()
 
@@ -209,11 +209,9 @@ def verify_offload_command(
     return run()
 
 
-def _document(check: DatapathCheck, shown: ReportOptions) -> dict[str, object]:
-    judged = shown.judged(check.findings)
+def _document(judged: OffloadFindings, shown: ReportOptions) -> dict[str, object]:
     part = shown.part(judged)
-    remarks = (*check.remarks, check.expired) if check.expired else check.remarks
-    document = to_json(judged, required=shown.required, origins=check.origins, remarks=remarks, part=part)
+    document = to_json(judged, required=shown.required, part=part)
     selection = {"services": list(shown.services), "verdicts": [verdict.value for verdict in shown.verdicts]}
     document["selection"] = selection if any(selection.values()) else None
     if shown.tree:
@@ -237,15 +235,14 @@ def _show_bridge(findings: BridgeFindings, output: OutputFormat, shown: ReportOp
     return findings.conclusion_for(shown.required)
 
 
-def _check(checker: BlockChecker, shown: ReportOptions, *, wait_s: float) -> DatapathCheck:
+def _check(checker: BlockChecker, shown: ReportOptions, *, wait_s: float) -> OffloadFindings:
     """Sample once, or until every judged block had traffic; for each block, the last sample that has it counts."""
     deadline = time.monotonic() + wait_s
-    check = checker.check(is_listing=shown.tree)
-    while _is_open(shown.judged(check.findings)) and (left_s := deadline - time.monotonic()) > 0:
+    findings = checker.check(is_listing=shown.tree)
+    while _is_open(shown.judged(findings)) and (left_s := deadline - time.monotonic()) > 0:
         time.sleep(min(INTERVAL_S, left_s))
-        again = checker.check(is_listing=shown.tree)
-        check = replace(again, findings=carry_over(check.findings, again.findings))
-    return check
+        findings = carry_over(findings, checker.check(is_listing=shown.tree))
+    return findings
 
 
 def _is_open(findings: OffloadFindings) -> bool:

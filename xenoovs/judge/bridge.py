@@ -87,7 +87,6 @@ class BridgeFindings(DumpFindings):
 
     rows: tuple[BridgeRow, ...]
     read: int
-    remarks: tuple[str, ...] = ()
     recirculating: int = 0
     has_tc_chains: bool | None = None
     logical_ports: Mapping[str, str] = field(default_factory=dict, hash=False)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from enum import Enum, IntEnum
 from typing import Any
 
-from xenoovs.dataclass import dataclass, replace
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.tc import ForeignRule, TcFilter
@@ -237,6 +237,7 @@ class DumpFindings:
         ports: packets that ports gave to the CPU between two samples; empty if there was one sample.
         tunnels: tunnels whose packets bypass the kernel's IPsec.
         cleartext: tunnels that should be encrypted, by a policy or by the config, and are not.
+        remarks: what could not be read, and what explains the findings.
     """
 
     unparsed: tuple[ParseError, ...] = ()
@@ -248,6 +249,7 @@ class DumpFindings:
     has_growth: bool = False
     tunnels: tuple[EncapsulationUse, ...] = ()
     cleartext: tuple[Cleartext, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def counted(self) -> tuple[Counts, ...]:
@@ -312,7 +314,8 @@ class OffloadFindings(DumpFindings):
     """All findings about one program. `examples`: the first few megaflows with each anomaly. `overrides`: blocks that
     foreign flows override; such megaflows are not in `outside`. `listed`: every judged megaflow, if the check lists
     them. `unanswered`: services with requests, but without a megaflow that carries answers. `cpu_ports`: tunnel ports
-    whose packets the CPU encrypts, by the config."""
+    whose packets the CPU encrypts, by the config. `origins`: the flows behind anomalous megaflows, by ufid. `expired`:
+    why there is no megaflow although the flows counted packets; empty if they counted none."""
 
     services: tuple[ExpectedService, ...]
     blocks: tuple[BlockOffload, ...]
@@ -324,6 +327,8 @@ class OffloadFindings(DumpFindings):
     unanswered: tuple[str, ...] = ()
     preempting: tuple[PreemptingRule, ...] = ()
     cpu_ports: frozenset[str] = frozenset()
+    origins: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    expired: str = ""
 
     def is_of_cpu(self, block: BlockOffload) -> bool:
         """Return whether a block is in software because its tunnel is encrypted by the CPU."""

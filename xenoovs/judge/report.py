@@ -196,16 +196,10 @@ def _code_points(block: ExpectedBlock) -> int:
 
 
 def to_json(
-    findings: OffloadFindings,
-    *,
-    required: float | None = None,
-    origins: Mapping[str, tuple[str, ...]] | None = None,
-    remarks: Iterable[str] = (),
-    part: OffloadFindings | None = None,
+    findings: OffloadFindings, *, required: float | None = None, part: OffloadFindings | None = None
 ) -> dict[str, object]:
-    """Return all findings, or the `part` that is shown, for JSON. `origins`: flows that ofproto/detrace names, by ufid.
-
-    `required`: share of packets in hardware (0-1); None for all blocks. `remarks`: what could not be read."""
+    """Return all findings, or the `part` that is shown, for JSON. `required`: share of packets in hardware (0-1); None
+    for all blocks."""
     shown = findings if part is None else part
     concluded = findings.conclusion_for(required)
     is_left_to_cpu = concluded is Conclusion.IN_HARDWARE and findings.is_left_to_cpu
@@ -233,9 +227,9 @@ def to_json(
         "unwildcarded": [_unwildcarding(unwildcarding) for unwildcarding in shown.unwildcardings],
         "overrides": [_override(override) for override in shown.overrides],
         "preempting_rules": [_preempting(rule) for rule in shown.preempting],
-        "anomalous_megaflows": [_example(example, origins or {}) for example in shown.examples],
+        "anomalous_megaflows": [_example(example, findings.origins) for example in shown.examples],
         "ignored": [{"reason": kind, **sums} for kind, sums in ignored_rows(shown).items()],
-        **_limits(findings, remarks),
+        **_limits(findings, findings.expired),
     }
 
 
@@ -275,7 +269,7 @@ def bridge_to_json(
             if verdicts is None or row.verdict in verdicts
         ],
         "groups": [asdict(group) | {"bad": group.is_bad} for group in findings.groups],
-        **_limits(findings, findings.remarks),
+        **_limits(findings),
     }
 
 
@@ -327,13 +321,13 @@ def _cleartext(findings: DumpFindings) -> list[dict[str, object]]:
     ]
 
 
-def _limits(findings: DumpFindings, remarks: Iterable[str]) -> dict[str, object]:
+def _limits(findings: DumpFindings, expired: str = "") -> dict[str, object]:
     """Return what the dump does not show."""
     return {
         "unjudged": findings.unjudged,
         "unparsed_lines": [str(error) for error in findings.unparsed],
         "unparsed_lines_more": findings.unparsed_more,
-        "remarks": list(remarks),
+        "remarks": [*findings.remarks, *([expired] if expired else ())],
         "byte_counters": BYTE_COUNTERS,
     }
 

@@ -18,10 +18,11 @@ from xenoovs.agent.runtime_file import render_runtime
 from xenoovs.agent.state import Runtime
 from xenoovs.cli import agents, apply_rollback, status
 from xenoovs.cli.apply_rollback import require_offload
-from xenoovs.cli.offload import DatapathCheck, check_recorded_dump
+from xenoovs.cli.offload import check_recorded_dump
 from xenoovs.compile.read import is_block
 from xenoovs.controller.mastership import Mastership
 from xenoovs.errors import CommandTimeout
+from xenoovs.judge.findings import OffloadFindings
 from xenoovs.model.load import load_config
 from xenoovs.openflow.flow import OURS, Cookies, ObservedFlow
 from xenoovs.switch.endpoint import Endpoint
@@ -94,7 +95,7 @@ class _SlowChecker:
     def __init__(self, clock: Clock) -> None:
         self._clock, self.dumps = clock, 0
 
-    def check(self, **_: bool) -> DatapathCheck:
+    def check(self, **_: bool) -> OffloadFindings:
         self.dumps += 1
         if self.dumps == 1:
             raise CommandTimeout(argv=("ovs-appctl", "dpctl/dump-flows"), timeout_s=60.0)
