@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -92,8 +92,7 @@ class StatusOptions:
     help="Time between two reads. Rates of a bridge need two reads; 0 for one read without rates.",
 )
 @output_option
-@click.pass_context
-def status_command(context: click.Context, /, **given: Any) -> None:
+def status_command(**given: Any) -> int:
     """Show backends with their shares and rates, and what is wrong.
 
     The data is from the running agent; without one, from the bridge and the config FILE. Of several agents
@@ -120,11 +119,11 @@ def status_command(context: click.Context, /, **given: Any) -> None:
         config = find_config(lab)
     try:
         if config is not None:
-            context.exit(_of_config(config, options))
+            return _of_config(config, options)
         if is_named or options.watch or len(clients := find_clients(options.where)) < 2:
-            context.exit(_from_agent(find_client(options.where), options))
+            return _from_agent(find_client(options.where), options)
         works = {name: partial(_from_agent, client, options, is_headed=True) for name, client in clients.items()}
-        context.exit(answer_each(works, options.output))
+        return answer_each(works, options.output)
     except AgentMissing as missing:
         missing.hint = "Without an agent, use `xenoovs status FILE`, which reads the bridge."
         if is_named or config is not None:
@@ -133,7 +132,7 @@ def status_command(context: click.Context, /, **given: Any) -> None:
             config = find_config(lab)
         except click.UsageError:
             raise missing from None
-    context.exit(_of_config(config, options))
+    return _of_config(config, options)
 
 
 def _of_config(config: Path, options: StatusOptions) -> int:
@@ -144,17 +143,12 @@ def _of_config(config: Path, options: StatusOptions) -> int:
     return _from_bridge(balancer, options, config) if client is None else _from_agent(client, options)
 
 
-def agent_document(status: Mapping[str, object]) -> dict[str, object]:
-    """Return an agent's answer to `status` as commands print it with -o json."""
-    return {"from": "agent", **status}
-
-
 def _from_agent(client: Client, options: StatusOptions, *, is_headed: bool = False) -> int:
     def show() -> int:
         document = client.ask("status")
         snapshot = parse_snapshot(document["snapshot"])
         options.output.show(
-            lambda: agent_document(document),
+            lambda: {"from": "agent", **document},
             lambda: show_snapshot(snapshot, option=options_of(client, options.where), is_headed=is_headed),
         )
         return EXIT_OK if is_as_desired(snapshot) else EXIT_DIFFERS

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.cli.status import agent_document
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.display import duration, percent
 from xenoovs.errors import XenoovsError, counted
@@ -322,4 +321,4 @@ def _print_once(client: Client, output: OutputFormat, *, options: str) -> None:
             break
         time.sleep(_RETRY_S)
     lines = frame(snapshot, View(options=options), once_size())
-    output.show(lambda: agent_document(status), lambda: echo("\n".join(lines)))
+    output.show(lambda: {"from": "agent", **status}, lambda: echo("\n".join(lines)))
