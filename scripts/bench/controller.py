@@ -8,6 +8,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from threading import Thread
 
@@ -45,7 +46,7 @@ def rows() -> Iterator[Row]:
         directory = Path(name)
         ovs = start_private_ovs(directory / "ovs", datapath=Datapath.DUMMY)
         try:
-            with _server(ovs) as server:
+            with closing(_server(ovs)) as server:
                 yield from _install(ovs, server, directory)
                 yield from _port_down(ovs, server, directory)
         finally:

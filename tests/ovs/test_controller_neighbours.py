@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from ipaddress import IPv6Address, ip_address
@@ -151,7 +152,7 @@ def test_a_linux_host_finds_the_vip_amid_a_flood(tmp_path: Path) -> None:
             in_namespace(clients.namespace, send)
             return f"lladdr {lab_support.VIP_MAC} REACHABLE" in ip("neigh", "show", _LAB_VIP)
 
-        with in_namespace(lab.topology.switch_namespace, lambda: Server(address)) as server:
+        with in_namespace(lab.topology.switch_namespace, lambda: closing(Server(address))) as server:
             proxy = server.expect(lab.topology.bridge).proxy
             connect(lab.ovs, lab.topology.bridge, server)
             program = Bundle(tuple(FlowMod(Command.ADD, flow) for flow in compiled(_LAB_BALANCER).flows))

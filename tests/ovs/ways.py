@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 
 from tests.ovs.dummy import DummyOvs
@@ -55,7 +55,7 @@ def running_server(
     before = logger.handlers[:]
     logger.handlers[:] = [*(each for each in before if isinstance(each, Record)), record]
     try:
-        with Server(parse_address(at), certificates, timeouts, is_redundant=is_redundant) as server:
+        with closing(Server(parse_address(at), certificates, timeouts, is_redundant=is_redundant)) as server:
             yield server
     finally:
         logger.handlers[:] = before

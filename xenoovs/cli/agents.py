@@ -64,19 +64,29 @@ _START_GC_THRESHOLD = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class ConfiguredBridge:
-    """A bridge and its config file. `read`: returns its config; raises ConfigError, ConfigUnreadable, OtherBridge.
-    `name`: names its socket, lock and run-time state, and is the value of `--bridge`."""
+class BridgeAgent:
+    """A bridge, its config file, and what is opened for its agent.
+
+    Attributes:
+        read: Returns its config; raises ConfigError, ConfigUnreadable, OtherBridge.
+        name: Names its socket, lock and run-time state, and is the value of `--bridge`.
+        listener: At the control socket, whose path is `control`.
+        runtime: The file of its run-time overrides.
+    """
 
     read: Callable[[], ConfigFile]
     path: Path
     uplinks: Uplinks
     name: str
+    listener: ApiListener | None = None
+    control: Path | None = None
+    runtime: Path | None = None
+    locks: BridgeLocks | None = None
 
 
 def configured_bridges(
     options: Options, switch: ManagementSwitch, fleet: ConfigFile | None = None
-) -> tuple[ConfiguredBridge, ...]:
+) -> tuple[BridgeAgent, ...]:
     """Return the bridges of one process, each with its config. Of several files, only the bridge is read, if possible.
 
     `switch`: the Open vSwitch of this host. `fleet`: the config of a member of a fleet, in place of those of the files.
@@ -96,7 +106,7 @@ def configured_bridges(
             config = fleet or _config(file, options)
             uplinks, read = _uplinks(config.balancer.uplinks, datapath_id), partial(_itself, config)
         name = _name(uplinks, switch) if options.is_controller else uplinks.bridge
-        bridges.append(ConfiguredBridge(read, file, uplinks, name))
+        bridges.append(BridgeAgent(read, file, uplinks, name))
     for one, other in combinations(bridges, 2):
         if _may_be_one(one.uplinks, other.uplinks):
             raise SameBridge(files=(str(one.path), str(other.path)), bridge=other.uplinks.label)
@@ -155,17 +165,6 @@ def _name(uplinks: Uplinks, switch: ManagementSwitch) -> str:
     return uplinks.bridge if mine in {(state.name, state.datapath_id) for state in states} else uplinks.label
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedAgent:
-    """The listeners and the control socket of one agent, the file of its run-time overrides, and its locks."""
-
-    bridge: ConfiguredBridge
-    sockets: tuple[ApiListener, ...]
-    runtime: Path | None
-    control: Path | None = None
-    locks: BridgeLocks | None = None
-
-
 def run(options: Options) -> None:
     """Run agents until signals stop them. Raises click.UsageError, XenoovsError."""
     start_logging(is_json=options.log == "json")
@@ -209,7 +208,7 @@ def _refuse_programs(balancer: Balancer) -> None:
 
 
 async def _run_agents(
-    opened: Sequence[OpenedAgent],
+    opened: Sequence[BridgeAgent],
     ports: Sequence[ApiListener],
     switch: ManagementSwitch,
     options: Options,
@@ -217,7 +216,7 @@ async def _run_agents(
     *,
     started: Callable[[], None],
 ) -> None:
-    bridges, group, waiting = tuple(agent.bridge.uplinks for agent in opened), AgentGroup(), len(opened)
+    bridges, group, waiting = tuple(one.uplinks for one in opened), AgentGroup(), len(opened)
 
     def made(agent: Agent) -> None:
         nonlocal waiting
@@ -234,7 +233,7 @@ async def _run_agents(
 
 async def run_agents(
     group: AgentGroup,
-    opened: Sequence[OpenedAgent],
+    opened: Sequence[BridgeAgent],
     ports: Sequence[ApiListener],
     reach: Reach,
     switch: ManagementSwitch,
@@ -249,32 +248,33 @@ async def run_agents(
     # All agents of this process share its descriptors.
     probes = max_probes(raise_descriptor_limit() // len(opened))
 
-    async def start(one: OpenedAgent) -> Agent | None:
+    async def start(one: BridgeAgent) -> Agent | None:
         async with group.turn:
             if group.is_stopping:
                 return None
-            config = await asyncio.to_thread(one.bridge.read)
+            config = await asyncio.to_thread(one.read)
         agent = await _agent(one, config, reach, switch, options, max_probes=probes)
         agent.routes = _routes(agent, options, switch.endpoint)
-        shown[one.bridge.uplinks.label] = agent
-        for sock in (*one.sockets, *(ports if is_one else ())):
-            agent.add_task(partial(serve, agent, sock))
+        shown[one.uplinks.label] = agent
+        for listener in (one.listener, *(ports if is_one else ())):
+            if listener is not None:
+                agent.add_task(partial(serve, agent, listener))
         made(agent)
         return agent
 
-    starters: dict[str, Starter] = {one.bridge.uplinks.label: partial(start, one) for one in opened}
+    starters: dict[str, Starter] = {one.uplinks.label: partial(start, one) for one in opened}
     beside: TaskFactory | None = None if is_one or not ports else lambda: serve_several(shown, ports)
     await group.run(starters, once=options.once, beside=beside)
 
 
 async def _agent(
-    one: OpenedAgent, config: ConfigFile, reach: Reach, switch: ManagementSwitch, options: Options, *, max_probes: int
+    one: BridgeAgent, config: ConfigFile, reach: Reach, switch: ManagementSwitch, options: Options, *, max_probes: int
 ) -> Agent:
     """Return an agent with all its parts, each of which is created here."""
     neighbours, source_ports = Neighbours(), SourcePorts()
     await asyncio.to_thread(neighbours.settle, config.balancer)
     # The engine compares the bridge with the desired state, and changes it.
-    reached = reach(one.bridge.uplinks, lambda balancer: source_ports.resolve(neighbours.resolve(balancer)))
+    reached = reach(one.uplinks, lambda balancer: source_ports.resolve(neighbours.resolve(balancer)))
     master = reached.mastership
     commands: Callable[[], str] = str
     # The file keeps overrides and pauses over restarts; controllers of one bridge share its content.
@@ -320,7 +320,7 @@ async def _agent(
         agent.mover = mover
         agent.add_task(mover.run)
         # Routes of VIPs, and whether the BGP speaker advertises them.
-        announcer = Announcer(agent.store, VipRoutes(device_of(one.bridge.name, switch.endpoint)), read_bgp_routes)
+        announcer = Announcer(agent.store, VipRoutes(device_of(one.name, switch.endpoint)), read_bgp_routes)
         agent.add_task(announcer.run, announcer.follow_bgp)
     return agent
 
@@ -367,14 +367,14 @@ def local_places(switch: ManagementSwitch, options: Options) -> AgentPaths | Non
 
 @contextmanager
 def open_sockets(
-    options: Options, places: AgentPaths | None, bridges: tuple[ConfiguredBridge, ...]
-) -> Iterator[tuple[list[OpenedAgent], list[ApiListener]]]:
+    options: Options, places: AgentPaths | None, bridges: tuple[BridgeAgent, ...]
+) -> Iterator[tuple[list[BridgeAgent], list[ApiListener]]]:
     """Lock the bridges and open the sockets. Controllers that share a bridge agree by OpenFlow roles, without a lock.
     With --once nothing is opened and no lock is made, but it is an error if another agent holds the lock."""
     with ExitStack() as stack:
-        agents, ports = list[OpenedAgent](), list[ApiListener]()
+        agents, ports = list[BridgeAgent](), list[ApiListener]()
         for bridge in bridges:
-            sockets, control, locks = [], None, None
+            listener, control, locks = None, None, None
             if places is not None and not options.once:
                 control = options.control or places.socket(bridge.name)
             is_locked = not options.once or (places is not None and places.lock(bridge.name).exists())
@@ -382,9 +382,9 @@ def open_sockets(
                 locks = stack.enter_context(closing(BridgeLocks(places, control)))
                 locks.hold((bridge.name,))
             if control is not None:
-                sockets.append(unix_listener(stack.enter_context(bound_socket(control))))
+                listener = unix_listener(stack.enter_context(bound_socket(control)))
             runtime = None if places is None else places.runtime(bridge.name)
-            agents.append(OpenedAgent(bridge, tuple(sockets), runtime, control, locks))
+            agents.append(replace(bridge, listener=listener, control=control, runtime=runtime, locks=locks))
         if places is not None and not options.once:
             for option, where in options.served:
                 if where is not None:

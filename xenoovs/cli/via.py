@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from time import monotonic
 
@@ -122,7 +122,8 @@ def serving(
     """Run a controller for these bridges, until the end of the `with`. `wanted`: for each bridge, the Open vSwitch of
     this host if the bridge is there. Raises click.UsageError, CannotListen, CertificateUnusable, SwitchError."""
     address = _address(options.listen, local)
-    with Server(address, _certificates(options, address), is_redundant=options.redundant) as server:
+    server = Server(address, _certificates(options, address), is_redundant=options.redundant)
+    with closing(server):
         # First of all, for a bridge may connect at any moment and would be refused.
         bridges = [server.expect(uplinks.bridge, uplinks.datapath_id) for uplinks in wanted]
         for expected, here in zip(bridges, wanted.values(), strict=True):

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from functools import partial
 from threading import Thread
 from time import monotonic, sleep
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from xenoovs.controller.bridge import ExpectedBridge
@@ -90,14 +89,6 @@ class Server:
         deadline = monotonic() + _END_S
         while self._sessions and monotonic() < deadline:
             sleep(_TICK_S)
-
-    def __enter__(self) -> Server:
-        return self
-
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _serve(self, stream: Stream, peer: str, accepted_s: float, admitted: Callable[[], None]) -> None:
         session = Session(stream, peer, self.registry, self._timeouts, accepted_s=accepted_s, admitted=admitted)

@@ -35,7 +35,7 @@ from xenoovs.agent.daemon import Agent, AgentGroup, Starter
 from xenoovs.agent.report import Report
 from xenoovs.agent.state import RoundFacts
 from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, within
-from xenoovs.cli.agents import ConfiguredBridge, OpenedAgent, configured_bridges, run_agents
+from xenoovs.cli.agents import BridgeAgent, configured_bridges, run_agents
 from xenoovs.cli.via import Options, Reached
 from xenoovs.datapath.database import PortState
 from xenoovs.decision.decision import DesiredState
@@ -311,7 +311,7 @@ def test_bug_a_bridge_that_connects_before_its_agent_is_made_shows_its_ports(tmp
     config = _agent(tmp_path, "br1", switch).config
     uplinks = config.balancer.uplinks
     reached = Reached(Engine(switch), lambda _changed: None, lambda: {"p0": P0, "p1": P1})
-    one = OpenedAgent(ConfiguredBridge(lambda: config, config.path, uplinks, uplinks.bridge), (), None)
+    one = BridgeAgent(lambda: config, config.path, uplinks, uplinks.bridge)
     options = _options(once=True, offload_interval_s=10.0)
     far = cast(ManagementSwitch, SimpleNamespace(endpoint=Endpoint("unix:/nonexistent/db.sock", None)))
     started = run_agents(AgentGroup(), (one,), (), lambda *_: reached, far, options, made=made.append)
