@@ -125,12 +125,9 @@ class FleetWatch:
             if reads_files:
                 self._files_due_s = time.monotonic() + _FILES_S
             else:
-                before = {each.database: each for each in self._servers}
+                pairs = zip(found, self._servers, strict=True)
                 found = tuple(
-                    replace(each, gap=old.gap, certificate_left_s=old.certificate_left_s)
-                    if (old := before.get(each.database))
-                    else each
-                    for each in found
+                    replace(new, gap=old.gap, certificate_left_s=old.certificate_left_s) for new, old in pairs
                 )
             self._servers, self._servers_problem = found, ""
         except XenoovsError as problem:
