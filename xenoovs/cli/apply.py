@@ -28,7 +28,7 @@ from xenoovs.display import span
 from xenoovs.engine.change import Change, PlanOptions
 from xenoovs.engine.engine import DrainRounds, Engine
 from xenoovs.engine.history import History
-from xenoovs.errors import XenoovsError, counted
+from xenoovs.errors import NotConfirmed, XenoovsError, counted
 from xenoovs.model.balancer import Balancer
 from xenoovs.switch.api import Switch
 from xenoovs.switch.management import ManagementSwitch
@@ -260,10 +260,7 @@ class Work:
             # The bridge may have changed while the user was asked, or while another command held it.
             require_unchanged(now, change.dump, since="the plan above was made", again=self.words.again)
             if self.may_roll_back:
-                # Imported here: http.server imports ssl, which takes longer than all of `apply --help`.
-                from xenoovs.cli.apply_rollback import apply_with_rollback
-
-                apply_with_rollback(self, rounds)
+                self._apply_with_rollback(rounds)
             else:
                 self.engine.apply(change)
             try:
@@ -278,6 +275,34 @@ class Work:
             err=True,
         )
         return None
+
+    def _apply_with_rollback(self, rounds: DrainRounds) -> None:
+        """Apply the change, and roll it back unless it is confirmed in time, and offloaded in time, as the options say.
+
+        A guard process rolls it back also when this process is killed.
+
+        `rounds`: the drains of the change, which continue meanwhile. Raises NotConfirmed, NotOffloaded, RolledBack,
+        SwitchError."""
+        # Imported here: http.server imports ssl, which takes longer than all of `apply --help`.
+        from xenoovs.agent.control.files import bound_socket
+        from xenoovs.agent.rollback import roll_back, take_checkpoint
+        from xenoovs.cli.apply_rollback import require_offload, rolled_back_on_error, wait_for_confirmation
+        from xenoovs.switch.watchdog import RollbackWatchdog
+
+        switch, change, how, places = self.switch, self.change, self.how, self.places
+        # Checked again, as an agent may have started while the user was asked.
+        refuse_beside_agent(places, change.bridge)
+        before = take_checkpoint(switch, change.bridge)
+        with bound_socket(places.waiting(change.bridge)) as sock:
+            guard = RollbackWatchdog(lambda: roll_back(switch, before, services=change.touched))
+            with rolled_back_on_error(guard):
+                self.engine.apply(change)
+                if how.must_offload:
+                    echo(require_offload(self.balancer, switch, guard, within_s=how.within_s), err=True)
+                if how.confirm_s is not None:
+                    wait_for_confirmation(guard, sock, rounds, within_s=how.confirm_s)
+                elif not guard.keep():
+                    raise NotConfirmed(after_s=how.within_s)
 
     @property
     def may_roll_back(self) -> bool:

@@ -15,9 +15,6 @@ from http.server import BaseHTTPRequestHandler
 from socket import socket
 from types import FrameType
 
-from xenoovs.agent.control.files import bound_socket
-from xenoovs.agent.rollback import roll_back, take_checkpoint
-from xenoovs.cli.apply import Work
 from xenoovs.cli.offload import BlockChecker, block_checker
 from xenoovs.display import span
 from xenoovs.engine.engine import DrainRounds
@@ -27,7 +24,6 @@ from xenoovs.judge.findings import Conclusion, OffloadFindings, carry_over
 from xenoovs.model.balancer import Balancer
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.watchdog import RollbackWatchdog
-from xenoovs.terminal.agent_client import refuse_beside_agent
 from xenoovs.terminal.output import echo
 
 _SAMPLE_INTERVAL_S = 1.0
@@ -35,29 +31,6 @@ _REQUEST_TIMEOUT_S = 2.0
 _MAX_REQUEST_BYTES = 65_536
 _SLACK_S = 65.0
 """More than a dump of the datapath may take. The guard waits that much longer, so that this process decides."""
-
-
-def apply_with_rollback(work: Work, rounds: DrainRounds) -> None:
-    """Apply a change, and roll it back unless it is confirmed in time, and offloaded in time, as its options say.
-
-    A guard process rolls it back also when this process is killed.
-
-    `rounds`: the drains of the change, which continue meanwhile. Raises NotConfirmed, NotOffloaded, RolledBack,
-    SwitchError."""
-    switch, change, how, places = work.switch, work.change, work.how, work.places
-    # Checked again, as an agent may have started while the user was asked.
-    refuse_beside_agent(places, change.bridge)
-    before = take_checkpoint(switch, change.bridge)
-    with bound_socket(places.waiting(change.bridge)) as sock:
-        guard = RollbackWatchdog(lambda: roll_back(switch, before, services=change.touched))
-        with rolled_back_on_error(guard):
-            work.engine.apply(change)
-            if how.must_offload:
-                echo(require_offload(work.balancer, switch, guard, within_s=how.within_s), err=True)
-            if how.confirm_s is not None:
-                wait_for_confirmation(guard, sock, rounds, within_s=how.confirm_s)
-            elif not guard.keep():
-                raise NotConfirmed(after_s=how.within_s)
 
 
 class Interrupted(KeyboardInterrupt):
