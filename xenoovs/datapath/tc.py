@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from enum import Enum
 from typing import Any
 
@@ -265,9 +266,14 @@ def has_hw_counters(kernel: str, iproute2: str) -> bool:
 
 _ETH_TYPES = {"ip": 0x0800, "ipv4": 0x0800, "ipv6": 0x86DD, "arp": 0x0806}
 _PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17, "icmpv6": 58, "sctp": 132}
-_MACS = {"src_mac": "dl_src", "dst_mac": "dl_dst"}
-_PORTS = {"src_port": "tp_src", "dst_port": "tp_dst"}
-"""Keys of f_flower.c of iproute2 -> fields of ovs-fields(7)."""
+_FIELDS = {
+    **{f"{end}_mac": (f"dl_{end}", 48) for end in ("src", "dst")},
+    **{f"{end}_port": (f"tp_{end}", 16) for end in ("src", "dst")},
+    **{f"{end}_ip": (f"nw_{end}", 32) for end in ("src", "dst")},
+    "ip_proto": ("nw_proto", 8),
+}
+_FIELDS_IPV6 = {f"{end}_ip": (f"ipv6_{end}", 128) for end in ("src", "dst")}
+"""Keys of f_flower.c of iproute2 -> fields of ovs-fields(7) and their widths."""
 _GOES_ON = ("continue",)
 """Control actions after which the kernel tries the next rule (tc-actions(8)); any other one ends the search."""
 
@@ -314,27 +320,15 @@ _OTHER_PROTOCOL = 0xFFFF
 
 
 def _known_fields(keys: Mapping[str, Any], eth_type: int | None) -> dict[str, MaskedValue]:
-    found: dict[str, tuple[str, int]] = {}
-    for name, value in keys.items():
-        if not isinstance(value, str | int):
-            continue
-        text = str(value)
-        if name in _MACS:
-            found[_MACS[name]] = text, 48
-        elif name in _PORTS:
-            found[_PORTS[name]] = text, 16
-        elif name == "ip_proto":
-            found["nw_proto"] = str(_PROTOCOLS.get(text, text)), 8
-        elif name in ("src_ip", "dst_ip"):
-            is_ipv6 = eth_type == _ETH_TYPES["ipv6"]
-            found[f"{'ipv6' if is_ipv6 else 'nw'}_{name[:3]}"] = text, 128 if is_ipv6 else 32
+    known = _FIELDS | (_FIELDS_IPV6 if eth_type == _ETH_TYPES["ipv6"] else {})
     fields = {}
-    for name, (text, width) in found.items():
-        try:
-            fields[name] = read_masked(text, width)
-        except ValueError:
+    for name, value in keys.items():
+        if name in known and isinstance(value, str | int):
+            field, width = known[name]
+            text = str(_PROTOCOLS.get(str(value), value) if name == "ip_proto" else value)
             # A range of ports, or what a later release prints: the condition stays unknown.
-            continue
+            with suppress(ValueError):
+                fields[field] = read_masked(text, width)
     return {name: masked for name, masked in fields.items() if masked.mask}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
 from xenoovs.compile.pipeline import Stage
@@ -178,6 +179,9 @@ ExtraBits = tuple[tuple[str, int], ...]
 OwnMask = Callable[[Megaflow], Mapping[str, int] | None]
 """Field -> mask that a megaflow would have with our flows alone; None if unknown."""
 
+UnwildcardKey = tuple[str, tuple[str, ...]]
+"""Service and names of fields."""
+
 _Kind = tuple[int, int, int]
 """Ids of a service entry and of a block, and the number of the entry."""
 
@@ -233,14 +237,15 @@ def extra_bits(fields: Fields, own_mask: Mapping[str, int]) -> ExtraBits:
 
 
 class UnwildcardCounter:
-    """Counts megaflows with un-wildcarded bits. `found`: by service and names of fields."""
+    """Counts megaflows with un-wildcarded bits, by service and fields."""
 
     def __init__(self, own_mask: OwnMask | None) -> None:
         self.own_mask = own_mask
         self.simulated: dict[_Kind, dict[str, int]] = {}
         self.minimum: dict[_Kind, dict[str, int]] = {}
         self.extras: dict[tuple[int, int, int, ExtraBits], ExtraBits] = {}
-        self.found: dict[tuple[str, tuple[str, ...]], Unwildcarding] = {}
+        self.counts = Counter[UnwildcardKey]()
+        self.bits: dict[UnwildcardKey, dict[str, int]] = {}
         self.in_ports: dict[str, str | None] = {}
 
     def add(self, megaflow: Megaflow, fields: Fields, entry: ServiceEntry, block: ExpectedBlock) -> bool:
@@ -278,16 +283,18 @@ class UnwildcardCounter:
 
     def _count(self, extra: ExtraBits, service: str, in_port: str | None) -> None:
         key = service, tuple(name for name, _ in extra)
-        nothing = Unwildcarding(
-            service, tuple((name, 0) for name, _ in extra), 0, self.in_ports.setdefault(service, in_port)
-        )
-        before = self.found.get(key, nothing)
-        fields = tuple((name, old | new) for (name, old), (_, new) in zip(before.fields, extra, strict=True))
-        self.found[key] = replace(before, fields=fields, megaflows=before.megaflows + 1)
+        self.counts[key] += 1
+        self.in_ports.setdefault(service, in_port)
+        merged = self.bits.setdefault(key, {})
+        for name, mask in extra:
+            merged[name] = merged.get(name, 0) | mask
 
     def result(self) -> tuple[Unwildcarding, ...]:
         """Return all findings in the order of the dump."""
-        return tuple(self.found.values())
+        return tuple(
+            Unwildcarding(key[0], tuple(sorted(self.bits[key].items())), count, self.in_ports[key[0]])
+            for key, count in self.counts.items()
+        )
 
 
 # Attribution: the foreign flows behind overrides and un-wildcarded bits.

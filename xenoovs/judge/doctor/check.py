@@ -118,13 +118,12 @@ class DoctorCase:
     @property
     def offloads(self) -> bool:
         """Whether the running Open vSwitch offloads; False if unknown."""
-        return self.daemon is not None and not isinstance(self.daemon.offload, Unknown) and self.daemon.offload.is_on
+        return self.evidence.offload is not None and self.evidence.offload.is_on
 
     @property
     def has_priorities(self) -> bool:
         """Whether the running Open vSwitch reads hw-offload-priority."""
-        version = None if self.daemon is None else self.daemon.version
-        return version_or_default(version or "") >= PRIORITY_SINCE
+        return version_or_default(self.evidence.version or "") >= PRIORITY_SINCE
 
     @property
     def is_stale(self) -> bool:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from xenoovs.datapath.database import BridgeState, Mirror
 from xenoovs.datapath.fact import Unknown, Unresponsive
-from xenoovs.datapath.host import Daemon
 from xenoovs.datapath.ovn import OvnChassis
 from xenoovs.errors import counted, first_names, worded
+from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.doctor.check import (
     PURGE,
     UNDO_LEFTOVERS,
@@ -185,17 +185,16 @@ def check_tc_policy(case: DoctorCase) -> Iterator[CheckResult]:
     if not any(bridge.datapath_type == "system" for bridge in case.bridges):
         return
     value = case.database.config.get("tc-policy", "none")
-    state, seen, needs_restart = _tc_policy(value, case.daemon)
+    state, seen, needs_restart = _tc_policy(value, case.evidence)
     commands = (unset_config("tc-policy"),) if value == _NO_TC else ()
     fix = Fix(commands, is_safe=True, needs_restart=needs_restart) if commands or needs_restart else None
     yield check.row(state, seen, fix=fix)
 
 
-def _tc_policy(value: str, daemon: Daemon | None) -> tuple[CheckState, str, bool]:
+def _tc_policy(value: str, evidence: Evidence) -> tuple[CheckState, str, bool]:
     """Return the state, what was found, and whether the setting needs a restart."""
-    history = Unknown("") if daemon is None else daemon.history
-    used = None if isinstance(history, Unknown) else history.tc_policy
-    is_off = daemon is not None and not isinstance(daemon.offload, Unknown) and not daemon.offload.is_on
+    used = None if evidence.history is None else evidence.history.tc_policy
+    is_off = evidence.offload is not None and not evidence.offload.is_on
     if used is not None and used != value:
         state = CheckState.WRONG if _NO_TC in (used, value) else CheckState.OK
         return state, f"{value}, but the daemon started with {used}", True

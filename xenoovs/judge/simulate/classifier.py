@@ -17,25 +17,18 @@ from xenoovs.judge.simulate.walk import ICMP_PROTOCOLS, Headers, Segment, segmen
 from xenoovs.openflow.flow import Field, Flow, Masked, Match
 
 
-@dataclass(slots=True)
-class Wildcards:
+class Wildcards(dict[Field, int]):
     """The mask of a megaflow: slot -> un-wildcarded bits (`struct flow_wildcards`, include/openvswitch/flow.h)."""
-
-    masks: dict[Field, int] = field(default_factory=dict)
 
     def add(self, slot: Field, mask: int) -> None:
         """Un-wildcard bits of a slot."""
         if mask:
-            self.masks[slot] = self.masks.get(slot, 0) | mask
+            self[slot] = self.get(slot, 0) | mask
 
     def add_all(self, masks: Iterable[tuple[Field, int]]) -> None:
         """Un-wildcard bits of several slots."""
         for slot, mask in masks:
             self.add(slot, mask)
-
-    def holds(self, slot: Field, mask: int) -> bool:
-        """Return whether all bits of `mask` are un-wildcarded already."""
-        return self.masks.get(slot, 0) & mask == mask
 
 
 @dataclass(slots=True)
@@ -273,7 +266,7 @@ class _Search:
             if self.bits[slot] <= length:
                 self.wildcards.add(slot, mask)
                 return True
-            if self.wildcards.holds(slot, mask):
+            if self.wildcards.get(slot, 0) & mask == mask:
                 return True
         return False
 

@@ -132,7 +132,7 @@ class _Translation(Walk):
 
     def megaflow(self, outcome: Outcome) -> PredictedMegaflow:
         self.wildcards.add(Field.VLAN, TAGGED)
-        masks = {field_of(slot, self.original): mask for slot, mask in self.wildcards.masks.items()}
+        masks = {field_of(slot, self.original): mask for slot, mask in self.wildcards.items()}
         if Field.ARP_OP in masks:
             # ovs-vswitchd stores 8 bits; the datapath matches all 16.
             masks[Field.ARP_OP] = Field.ARP_OP.all_ones

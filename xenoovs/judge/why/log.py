@@ -68,11 +68,6 @@ class LogPattern:
         found = self.pattern.search(message)
         return found is not None and (self.applies is None or self.applies(megaflow, found))
 
-    def port_of(self, message: str) -> str | None:
-        """Return the ingress port if the text names it."""
-        found = self.pattern.search(message)
-        return found.groupdict().get("port") if found is not None else None
-
 
 _APPLIES: Mapping[str, Callable[[Megaflow, re.Match[str]], bool]] = {
     "has-action": lambda megaflow, found: OVS_ACTIONS.get(int(found["number"])) in action_names(megaflow),
@@ -181,9 +176,10 @@ def parse_refusals(text: str) -> tuple[Refusal, ...]:
             _keep(found, (Refusal(_cause_of(put["error"]), put["text"], None, line, ufid=put["ufid"]),))
             continue
         before[:] = [refusal for refusal in before if refusal.pattern is None or not refusal.pattern.needs_failure]
-        if found_pattern := next((each for each in LOG_PATTERNS if each.pattern.search(parts["message"])), None):
-            port = found_pattern.port_of(parts["message"])
-            before.append(Refusal(found_pattern.cause, parts["message"], port, line, found_pattern))
+        for each in LOG_PATTERNS:
+            if said := each.pattern.search(parts["message"]):
+                before.append(Refusal(each.cause, parts["message"], said.groupdict().get("port"), line, each))
+                break
     for rest in pending.values():
         _keep(found, (refusal for refusal in rest if refusal.pattern is None or not refusal.pattern.needs_failure))
     return tuple(found.values())
