@@ -319,16 +319,13 @@ class SwitchListener:
             host, name = peer[0], str(TcpAddress(*peer[:2]))
         else:
             host = name = self.target
-        sock = self._wrapped(plain)
+        sock = plain
+        if self._context is not None:
+            sock.settimeout(_TLS_TIMEOUT_S)
+            sock = self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
         self._pending.add(sock, host)
         welcome = partial(self._welcome, sock, host, name, monotonic())
         Thread(target=welcome, name="xenoovs-switch", daemon=True).start()
-
-    def _wrapped(self, sock: socket.socket) -> socket.socket:
-        if self._context is None:
-            return sock
-        sock.settimeout(_TLS_TIMEOUT_S)
-        return self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
 
     def _welcome(self, sock: socket.socket, host: str, peer: str, accepted_s: float) -> None:
         try:
