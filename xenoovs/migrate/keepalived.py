@@ -345,14 +345,10 @@ def _set_kind(service: DraftService, statement: Statement, draft: Draft) -> None
         is_same = bool(service.ports) and backend.l4_port == service.ports[0].first
         if backend.l4_port is not None and not is_same and not service.is_nat:
             shown = ", ".join(map(str, service.ports)) or "every port"
-            service.omissions.add(
-                _port_of(backend, statement), f"packets keep their port: the server has to listen on {shown}"
-            )
+            servers = [each for each in statement.body or () if each.argument == str(backend.address)]
+            words = [word for each in servers for word in each.head]
+            service.omissions.add(words, f"packets keep their port: the server has to listen on {shown}")
         backend.l4_port = None if is_same or not service.is_nat else backend.l4_port
-
-
-def _port_of(backend: DraftBackend, statement: Statement) -> list[Word]:
-    return [word for each in statement.body or () if each.argument == str(backend.address) for word in each.head]
 
 
 def _add_server(service: DraftService, statement: Statement) -> IPAddress | None:

@@ -6,14 +6,14 @@ A form is made when a file first has its mapping.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from inspect import cleandoc
 from types import MappingProxyType
 from typing import Any, get_type_hints
 
 from xenoovs.dataclass import MISSING, dataclass, fields, replace
 from xenoovs.errors import did_you_mean
-from xenoovs.model.values import MAX_ITEMS, Key, Remark, Value, one_or_many, show
+from xenoovs.model.values import MAX_ITEMS, Key, Remark, Value, show
 
 
 class Mistakes(ValueError):
@@ -65,7 +65,7 @@ class Form:
     ) -> None:
         self.model, self.is_partial = model, is_partial
         self.name = f"{name or model.__name__.removesuffix('Form')}Config"
-        self.meaning = meaning or cleandoc(model.__doc__ or "").partition("\n\nAttributes:")[0]
+        self.meaning = meaning or cleandoc(model.__doc__ or "")
         self._without, self._more, self._elsewhere = without, more, elsewhere
 
     @cached_property
@@ -172,15 +172,10 @@ class Form:
         return dict(sorted(schema.items()))
 
 
-_FORMS = dict[tuple[type[Any], bool], Form]()
-
-
+@cache
 def form_of(model: type[Any], *, is_partial: bool = False) -> Form:
     """Return the form of a part of the model. As `Form`."""
-    found = _FORMS.get((model, is_partial))
-    if found is None:
-        found = _FORMS[model, is_partial] = Form(model, is_partial=is_partial)
-    return found
+    return Form(model, is_partial=is_partial)
 
 
 def reader_of(parser: Any) -> Any:
@@ -224,12 +219,12 @@ class Listed:
 
     def parse(self, tree: object) -> tuple[Any, ...]:
         """Return the items. Raises Mistakes with all that are wrong."""
-        if self.may_be_one:
-            items = one_or_many(tree)
-        elif isinstance(tree, list):
-            items = tree
-        else:
+        if self.may_be_one and tree in (None, []):
+            empty = "an empty list" if tree == [] else show(tree)
+            raise ValueError(f"{empty} says nothing; write a value or, where the key is optional, leave it out")
+        if not self.may_be_one and not isinstance(tree, list):
             raise ValueError(f"{show(tree)} is not a list; write items that start with a dash")
+        items = tree if isinstance(tree, list) else [tree]
         if len(items) < self.least:
             raise ValueError(f"{show(items) if items else 'the list is empty'}; write at least {self.least}")
         if len(items) > self.most:

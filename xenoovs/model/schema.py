@@ -31,7 +31,7 @@ from xenoovs.model.balancer import (
     first_port,
     usual_positions,
 )
-from xenoovs.model.form import Form, Listed, form_of, schema_of
+from xenoovs.model.form import Form, Listed, form_of, reader_of, schema_of
 from xenoovs.model.next_hop import UNKNOWN_MAC, Direct, NextHop, Translated, Tunneled, Unchanged
 from xenoovs.model.tunnel import HostTunnel, PathSelector, SwitchTunnel, tunnel_key
 from xenoovs.model.values import Key, MatchField, Parser, choice
@@ -390,7 +390,7 @@ class _AnyTunnel:
 
     @staticmethod
     def write(tunnel: HostTunnel | SwitchTunnel) -> dict[str, Any]:
-        tree: dict[str, Any] = form_of(type(tunnel)).write(tunnel)
+        tree: dict[str, Any] = reader_of(type(tunnel)).write(tunnel)
         if isinstance(tunnel, HostTunnel) and tunnel.paths.by is not PathSelector.SOURCE_PORT:
             del tree["paths"]["count"]
         return tree

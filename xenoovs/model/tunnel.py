@@ -120,12 +120,7 @@ _USUAL_PATHS = 4
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """The paths to each remote.
-
-    Attributes:
-        count: How many, 1..MAX_PATHS; as many as are listed. By address each remote has as many as addresses.
-        discover: None: the paths are not by source port.
-    """
+    """The paths to each remote."""
 
     by: Annotated[
         PathSelector,
@@ -165,6 +160,7 @@ class Paths:
             case PathSelector.UPLINK:
                 count = len(self.uplinks)
             case PathSelector.ADDRESS:
+                # Each remote has as many paths as addresses.
                 count = _USUAL_PATHS
         object.__setattr__(self, "count", count)
         object.__setattr__(self, "discover", discover)
@@ -182,11 +178,7 @@ class WayBack:
 
 @dataclass(frozen=True, slots=True)
 class PathProbe:
-    """Probes of paths, made by `xenoovs agent`.
-
-    Attributes:
-        gateway: None: the agent finds it.
-    """
+    """Probes of paths, made by `xenoovs agent`."""
 
     port: Annotated[
         str, Key(values.port_name, "Internal port of the bridge that the agent sends and receives by.", "xoar0")
@@ -238,12 +230,7 @@ class Remote:
 
 @dataclass(frozen=True, slots=True)
 class HostTunnel:
-    """A tunnel that a host behind a port of the bridge encapsulates; xenoovs chooses the paths of its packets.
-
-    Attributes:
-        source_ports: None if not known, LINUX_SOURCE_PORTS are likely.
-        margin_us: None: as measured.
-    """
+    """A tunnel that a host behind a port of the bridge encapsulates; xenoovs chooses the paths of its packets."""
 
     name: Annotated[str, Key(values.name, "Unique on its bridge.", "rack7")]
     type: Annotated[TunnelType, Key(host_tunnel_type, "Encapsulation: vxlan (UDP 4789) or geneve (UDP 6081).")] = field(
@@ -371,12 +358,7 @@ class Bfd:
 
 @dataclass(frozen=True, slots=True)
 class SwitchTunnel:
-    """A tunnel of Open vSwitch itself, behind which backends are: an entry of `tunnels` without `host_port`.
-
-    Attributes:
-        name: Of the port with `SHARED`; else what the names of the ports start with.
-        dst_port: 0: GRE has none.
-    """
+    """A tunnel of Open vSwitch itself, behind which backends are: an entry of `tunnels` without `host_port`."""
 
     name: Annotated[str, Key(values.port_name, "Of its port on the bridge; `egress` of backends names it.", "gnv0")]
     type: Annotated[TunnelType, Key(choice(TunnelType), "Encapsulation: geneve (UDP 6081), vxlan (UDP 4789) or gre.")]

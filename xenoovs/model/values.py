@@ -752,14 +752,6 @@ def query(value: object) -> str:
     return value
 
 
-def one_or_many(value: object) -> list[object]:
-    """Return a list; a single value stands for a list of one."""
-    if value is None or value == []:
-        empty = show(value) if value is None else "an empty list"
-        raise ValueError(f"{empty} says nothing; write a value or, where the key is optional, leave it out")
-    return value if isinstance(value, list) else [value]
-
-
 def is_int(value: object) -> TypeGuard[int]:
     """Return whether a value is a whole number; Python counts true and false among them. Raises ValueError for an
     integer that YAML reads as another number than a person may."""
