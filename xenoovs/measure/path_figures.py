@@ -27,7 +27,6 @@ from xenoovs.paths.plan import (
     MAX_RESOURCES,
     TOLERANCE,
     DpuPath,
-    MeasuredPair,
     PairVerdict,
     PathKind,
     Resource,
@@ -355,9 +354,7 @@ def load_paths(file: Path) -> tuple[tuple[DpuPath, ...], tuple[Resource, ...], s
     """Return paths, resources and the unit of capacities. Raises FileUnusable; ConfigError if the file has mistakes."""
     form = load_form(file, PathsForm, _check)
     resources = tuple(Resource(one.name, one.capacity, one.duplex) for one in form.resources)
-    pairs = (
-        MeasuredPair(pair.paths[0], pair.paths[1], pair.rates[0], pair.rates[1], pair.verdict) for pair in form.pairs
-    )
+    pairs = ((pair.paths, pair.rates, pair.verdict) for pair in form.pairs)
     paths, shared = share_bottlenecks([_read_path(one) for one in form.paths], pairs)
     return paths, (*resources, *shared), form.unit
 

@@ -150,19 +150,10 @@ def plan_paths(
     """Rank paths, and combine them in this order until they are saturated or `demand` is met.
 
     Among all splits with the greatest total, the result loads the first path of the ranking as much as possible, then
-    the second, and so on, so that the order of the input does not matter. Raises ValueError, with a sentence for users,
-    if the input is unusable.
+    the second, and so on, so that the order of the input does not matter. At least one path, with its own name; each is
+    limited by a capacity of its own, or by resources that are listed.
     """
-    if not paths:
-        raise ValueError("there is no path; list at least one")
     known = {resource.name: resource for resource in sorted(resources, key=lambda resource: resource.name)}
-    for path in paths:
-        if sum(path.name == other.name for other in paths) > 1:
-            raise ValueError(f"two paths are called {path.name}; give each its own name")
-        if unknown := [use.resource for use in path.uses if use.resource not in known]:
-            raise ValueError(f"path {path.name} uses {unknown[0]}, which is no resource; add it to the resources")
-        if path.capacity is None and not any(use.inward or use.outward for use in path.uses):
-            raise ValueError(f"nothing limits path {path.name}; give it a capacity, or a resource that has one")
     alone = {path.name: _combine([path], known, None).total for path in paths}
     # Equal paths are ordered by the other criteria, then by name.
     order = [criterion, *(other for other in Criterion if other is not criterion)]
@@ -228,41 +219,32 @@ class PairVerdict(Enum):
     UNDECIDED = "undecided"
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredPair:
-    """Two paths under full load together, and the rate of each. `verdict`: None if the rates decide."""
-
-    one: str
-    other: str
-    one_rate: Fraction
-    other_rate: Fraction
-    verdict: PairVerdict | None = None
+MeasuredPair = tuple[Sequence[str], Sequence[Fraction], PairVerdict | None]
+"""Two paths under full load together, the rate of each, and the verdict; None if the rates decide."""
 
 
 def share_bottlenecks(
-    paths: Sequence[DpuPath], pairs: Iterable[MeasuredPair], *, tolerance: Fraction = TOLERANCE
+    paths: Sequence[DpuPath], pairs: Iterable[MeasuredPair]
 ) -> tuple[tuple[DpuPath, ...], tuple[Resource, ...]]:
     """Return the paths and the resources that explain why pairs carry less together than the sum of both alone.
 
     A path alone (rate a, its capacity) fills a resource of capacity 1. Two paths together reach s = a'/a + b'/b: 2 if
-    they share nothing, 1 if they share all. If s is below 2 by more than `tolerance`, they share a resource of capacity
+    they share nothing, 1 if they share all. If s is below 2 by more than `TOLERANCE`, they share a resource of capacity
     s. A pair is measured at one point; it is an assumption that one path can have more if the other has less. For an
     undecided pair s counts too, so that a plan promises no total that was not measured.
     """
     by_name = {path.name: path for path in paths}
     resources = list[Resource]()
-    for pair in pairs:
-        alone = [by_name[name].capacity for name in (pair.one, pair.other)]
-        if not all(alone):
-            continue
-        costs = [1 / Fraction(capacity or 1) for capacity in alone]
-        reached = pair.one_rate * costs[0] + pair.other_rate * costs[1]
-        if pair.verdict is PairVerdict.APART or reached >= 2 * (1 - tolerance):
+    for names, rates, verdict in pairs:
+        # A path of a pair has a capacity.
+        costs = [1 / (by_name[name].capacity or Fraction(1)) for name in names]
+        reached = sum((rate * cost for rate, cost in zip(rates, costs, strict=True)), Fraction(0))
+        if verdict is PairVerdict.APART or reached >= 2 * (1 - TOLERANCE):
             continue
         # One path alone fills 1 of it, so its capacity is at least 1 despite noise.
-        resource = Resource(f"{pair.one} with {pair.other}", max(Fraction(1), reached))
+        resource = Resource(" with ".join(names), max(Fraction(1), reached))
         resources.append(resource)
-        for name, cost in zip((pair.one, pair.other), costs, strict=True):
+        for name, cost in zip(names, costs, strict=True):
             path = by_name[name]
             by_name[name] = replace(path, uses=(*path.uses, ResourceUse(resource.name, inward=cost)))
     return tuple(by_name.values()), tuple(resources)

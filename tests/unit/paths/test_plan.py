@@ -14,7 +14,6 @@ from xenoovs.paths.plan import (
     BridgePort,
     Criterion,
     DpuPath,
-    MeasuredPair,
     PathKind,
     Resource,
     ResourceUse,
@@ -83,9 +82,9 @@ def test_weights_fit_in_a_config_whatever_the_fractions() -> None:
 def test_pairs_that_share_all_some_and_nothing() -> None:
     paths = [_path("host", 40), _path("soc", 60), _path("wire", 100)]
     pairs = [
-        MeasuredPair("host", "soc", Fraction(20), Fraction(30)),
-        MeasuredPair("host", "wire", Fraction(40), Fraction(50)),
-        MeasuredPair("soc", "wire", Fraction(59), Fraction(99)),
+        (("host", "soc"), (Fraction(20), Fraction(30)), None),
+        (("host", "wire"), (Fraction(40), Fraction(50)), None),
+        (("soc", "wire"), (Fraction(59), Fraction(99)), None),
     ]
     found, resources = share_bottlenecks(paths, pairs)
     assert [(resource.name, resource.capacity) for resource in resources] == [
