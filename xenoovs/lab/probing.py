@@ -65,9 +65,9 @@ def job_of(
     machine: Machine, balancer: Balancer, topology: Topology, *, log: str, certificate: Callable[[], str]
 ) -> Job:
     """Return what a machine answers to clients and health checks. `certificate`: returns the PEM file for https."""
-    checks = tuple(_checks(machine, balancer, topology))
+    healths = tuple(_healths(machine, balancer, topology))
+    checks = tuple(_check(health, port) for health, port in healths if health.probe in _ANSWERED)
     ports = {("tcp" if check.kind.startswith("http") else "udp", check.port) for check in checks}
-    healths = _healths(machine, balancer, topology)
     tcp = {("tcp", port) for health, port in healths if health.probe is ProbeKind.TCP}
     return Job(
         machine.label,
@@ -91,8 +91,6 @@ def _healths(machine: Machine, balancer: Balancer, topology: Topology) -> Iterat
                 yield service.health, port
 
 
-def _checks(machine: Machine, balancer: Balancer, topology: Topology) -> Iterator[CheckAnswer]:
-    for health, port in _healths(machine, balancer, topology):
-        if health.probe in _ANSWERED:
-            text = health.expect if health.probe is ProbeKind.UDP else health.body
-            yield CheckAnswer(health.probe.value, port, health.path, health.status[0], text)
+def _check(health: Health, port: int) -> CheckAnswer:
+    text = health.expect if health.probe is ProbeKind.UDP else health.body
+    return CheckAnswer(health.probe.value, port, health.path, health.status[0], text)

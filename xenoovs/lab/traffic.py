@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from fractions import Fraction
 from functools import cache
@@ -310,7 +310,8 @@ def _exchange(lab: Lab, flights: Sequence[Flight], pace: Pace | None, progress: 
         for number in (signal.SIGINT, signal.SIGTERM):
             stack.callback(signal.signal, number, signal.signal(number, stop))
         selector = stack.enter_context(DefaultSelector())
-        for numbers in _by_protocol(flights):
+        for protocol in dict.fromkeys(flight.protocol for flight in flights):
+            numbers = [number for number, flight in enumerate(flights) if flight.protocol == protocol]
             mine = [flights[number] for number in numbers]
             share = sum(len(flight.sources) for flight in mine) / packets
             its_pace = None if pace is None else replace(pace, rate=pace.rate * share)
@@ -338,13 +339,6 @@ def _exchange(lab: Lab, flights: Sequence[Flight], pace: Pace | None, progress: 
                 reason = words.decode(errors="replace").strip() or f"its program ended with status {program.returncode}"
                 raise LabError(f"traffic ended early in lab {lab.name}: {reason}")
     return counts
-
-
-def _by_protocol(flights: Sequence[Flight]) -> Iterable[list[int]]:
-    found = dict[str, list[int]]()
-    for number, flight in enumerate(flights):
-        found.setdefault(flight.protocol, []).append(number)
-    return found.values()
 
 
 def _services(lab: Lab, trials: Sequence[Trial], counts: AnswerCounts) -> Iterator[ServiceTraffic]:

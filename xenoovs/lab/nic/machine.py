@@ -10,7 +10,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -66,12 +66,6 @@ class GuestKernel:
     def headers(self) -> Path:
         """Return the directory in which modules are built."""
         return self.root / "usr" / "src" / f"linux-headers-{self.release}"
-
-    def modules(self, names: Sequence[str]) -> list[Path]:
-        """Return the files of these modules and of their dependencies, in the order of loading."""
-        argv = ["modprobe", "--show-depends", "-d", str(self.root), "-S", self.release, "-a", *names]
-        lines = run(argv).stdout.splitlines()
-        return list(dict.fromkeys(Path(line.split()[1]) for line in lines if line.startswith("insmod ")))
 
 
 def cache_directory() -> Path:
@@ -183,7 +177,10 @@ def build_initrd(kernel: GuestKernel, directory: Path, *, start: str) -> Path:
     (tree / "start").write_text(start)
     for script in ("init", "start"):
         (tree / script).chmod(0o755)
-    modules = kernel.modules(_BOOT_MODULES)
+    # With their dependencies, in the order of loading.
+    depends = ["modprobe", "--show-depends", "-d", str(kernel.root), "-S", kernel.release, "-a", *_BOOT_MODULES]
+    lines = run(depends).stdout.splitlines()
+    modules = list(dict.fromkeys(Path(line.split()[1]) for line in lines if line.startswith("insmod ")))
     for module in modules:
         shutil.copy(module, tree / "modules")
     (tree / "modules" / "order").write_text("".join(f"{module.name}\n" for module in modules))
