@@ -128,7 +128,7 @@ def _peeked(file: Path) -> Uplinks | None:
 def _config(file: Path, options: Options, *, bridge: str | None = None) -> ConfigFile:
     """Return the config in a file. `bridge`: the only one that it may name; None for any."""
     if options.lab is not None:
-        config = ConfigFile(file, labs().open_lab(options.lab).config_parser())
+        config = ConfigFile(file, labs().config_parser_of(options.lab))
     else:
         config = ConfigFile(file) if bridge is None else ConfigFile(file, partial(parse_bound, bridge=bridge))
     if not options.allow_exec:

@@ -19,7 +19,6 @@ from xenoovs.lab.topology import Topology, check_name
 from xenoovs.switch.endpoint import Endpoint
 
 if TYPE_CHECKING:
-    from xenoovs.lab.servers import FollowedConfig
     from xenoovs.model.balancer import Balancer
 
 MARK = "XENOOVS_LAB_PROCESS"
@@ -116,11 +115,6 @@ class Lab:
         if (process := find_process(self.endpoint)) is not None:
             stop_process(process.pid)
         start_vswitchd_again(self.ovs)
-
-    def config_parser(self) -> FollowedConfig:
-        from xenoovs.lab.servers import FollowedConfig
-
-        return FollowedConfig(self)
 
 
 def marks_of(directory: Path) -> dict[str, str]:

@@ -25,8 +25,9 @@ from xenoovs.terminal.defaults import CONFIG_VARIABLE, FORWARDED, LAB_VARIABLE
 
 if TYPE_CHECKING:
     from xenoovs.lab.nic.machine import VirtualMachine
+    from xenoovs.lab.servers import FollowedConfig
 
-__all__ = ["config_of_lab", "forward_to_vm", "lab_names", "open_lab", "run_in_vm", "vm_of"]
+__all__ = ["config_of_lab", "config_parser_of", "forward_to_vm", "lab_names", "open_lab", "run_in_vm", "vm_of"]
 
 # Files that a command names are sent with it, as the machine may have cached an older content.
 _LARGEST_FILE_BYTES = 16 << 20
@@ -38,6 +39,12 @@ def config_of_lab(lab: str) -> Path:
     directory = directory_of(lab, None)
     source = directory / CONFIG_SOURCE
     return source.resolve() if os.path.exists(source) else directory / CONFIG  # noqa: PTH110 (it raises nothing)
+
+
+def config_parser_of(lab: str) -> FollowedConfig:
+    from xenoovs.lab.servers import FollowedConfig
+
+    return FollowedConfig(open_lab(lab))
 
 
 def forward_to_vm(context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:

@@ -169,10 +169,6 @@ class LabTarget(Protocol):
         """Stop its ovs-vswitchd if it runs, and start it. Raises LabError."""
         ...
 
-    def config_parser(self) -> ConfigParser:
-        """Return the function by which an agent in the lab reads its config."""
-        ...
-
 
 class Labs(Protocol):
     """The labs of this host, as the functions of xenoovs/lab/target.py."""
@@ -182,6 +178,10 @@ class Labs(Protocol):
     def config_of_lab(self, lab: str) -> Path: ...
 
     def open_lab(self, name: str) -> LabTarget: ...
+
+    def config_parser_of(self, lab: str) -> ConfigParser:
+        """Return the function by which an agent in the lab reads its config."""
+        ...
 
     def forward_to_vm(self, context: click.Context, parameter: click.Parameter, name: str | None) -> str | None: ...
 
