@@ -14,7 +14,7 @@ import pytest
 from tests.ovs.dummy import ofctl
 from xenoovs.compile.program import compile_config
 from xenoovs.lab.fabric import build
-from xenoovs.lab.fabric.plan import FabricShape
+from xenoovs.lab.fabric_topology import FabricShape
 from xenoovs.lab.host import marked_processes
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, MARK, FabricLab, Lab
 from xenoovs.lab.lifecycle import down, up

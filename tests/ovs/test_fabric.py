@@ -24,8 +24,8 @@ from tests.patience import eventually
 from xenoovs.agent.control.client import Client
 from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.errors import AgentMissing, LabError
-from xenoovs.lab.fabric.plan import BRIDGE, SOURCE_PORTS, FabricShape
 from xenoovs.lab.fabric.status import fabric_machines, restore, silence, state_of
+from xenoovs.lab.fabric_topology import BRIDGE, SOURCE_PORTS, FabricShape
 from xenoovs.lab.host import kill_and_wait
 from xenoovs.lab.lab import FabricLab, open_lab
 from xenoovs.lab.private_ovs import start_vswitchd_again

@@ -125,7 +125,7 @@ import os, signal, sys
 from pathlib import Path
 from tests.ovs.lab_support import load_text
 from xenoovs.lab.fabric import build
-from xenoovs.lab.fabric.plan import FabricShape
+from xenoovs.lab.fabric_topology import FabricShape
 from xenoovs.lab.lifecycle import up
 
 def die(what, done, total):

@@ -10,8 +10,8 @@ from tests.ovs.dummy import ofctl
 from tests.ovs.lab_support import fabric_fixture
 from tests.patience import eventually
 from xenoovs.agent.control.client import Client
-from xenoovs.lab.fabric.plan import FabricShape
 from xenoovs.lab.fabric.status import fabric_machines, state_of
+from xenoovs.lab.fabric_topology import FabricShape
 from xenoovs.lab.host import processes_in
 from xenoovs.lab.lab import FabricLab
 from xenoovs.measure.completion import CompletionCase, Scene, completion_experiment

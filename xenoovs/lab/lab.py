@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from xenoovs.dataclass import asdict, dataclass
 from xenoovs.errors import LabError, did_you_mean, first_names
-from xenoovs.lab.fabric.plan import Fabric
+from xenoovs.lab.fabric_topology import Fabric
 from xenoovs.lab.private_ovs import PrivateOvs, start_vswitchd_again, stop_process
 from xenoovs.lab.topology import Topology, check_name
 from xenoovs.switch.endpoint import Endpoint

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import CommandFailed, LabError
-from xenoovs.lab.fabric.plan import Fabric
+from xenoovs.lab.fabric_topology import Fabric
 from xenoovs.lab.host import (
     LabNetns,
     Progress,

@@ -13,8 +13,8 @@ from types import TracebackType
 from xenoovs.agent.control.files import agent_paths
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import MeasureError
-from xenoovs.lab.fabric.plan import BRIDGE, Fabric, Site, elephant_net
 from xenoovs.lab.fabric.status import FORWARDING, SILENT, queue_lines
+from xenoovs.lab.fabric_topology import BRIDGE, Fabric, Site, elephant_net
 from xenoovs.lab.host import check_root
 from xenoovs.lab.lab import FabricLab, open_fabric
 from xenoovs.lab.place import Place, RemoteCommand, this_machine

@@ -12,7 +12,7 @@ from typing import Any
 
 from xenoovs.agent.control.client import Client
 from xenoovs.errors import MeasureError
-from xenoovs.lab.fabric.plan import BRIDGE, PROBE_PORT, UPLINK, VXLAN_PORT, Fabric
+from xenoovs.lab.fabric_topology import BRIDGE, PROBE_PORT, UPLINK, VXLAN_PORT, Fabric
 from xenoovs.lab.place import RemoteCommand
 from xenoovs.lab.topology import HOST_PORT
 from xenoovs.measure.bed import replace_flows

@@ -13,7 +13,7 @@ import click
 
 from xenoovs.errors import LabError, counted, did_you_mean
 from xenoovs.lab.fabric import build, status
-from xenoovs.lab.fabric.plan import BRIDGE, FabricShape, elephant_net
+from xenoovs.lab.fabric_topology import BRIDGE, FabricShape, elephant_net
 from xenoovs.lab.host import Progress, check_root
 from xenoovs.lab.lab import FabricLab, open_fabric
 from xenoovs.switch.process import PYTHON_MODULE

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from xenoovs.lab.fabric.plan import (
+from xenoovs.lab.fabric_topology import (
     BRIDGE,
     PROBE_PORT,
     SOURCE_PORTS,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import LabError
-from xenoovs.lab.fabric.plan import Fabric
+from xenoovs.lab.fabric_topology import Fabric
 from xenoovs.lab.host import LabNetns, check_root, namespaces_of
 from xenoovs.lab.lab import FabricLab, sole_owner
 
