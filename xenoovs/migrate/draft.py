@@ -9,7 +9,7 @@ from ipaddress import IPv4Address
 from itertools import groupby
 from typing import Any
 
-from xenoovs.dataclass import dataclass, field
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.model.address import IPAddress, Mac, Vip
 from xenoovs.model.balancer import OtherTraffic, PortRange, Protocol
 from xenoovs.model.emit import render_flow, render_text
@@ -215,6 +215,16 @@ class Draft:
     switch: DraftSwitch = field(default_factory=DraftSwitch)
     tunnels: list[DraftTunnel] = field(default_factory=list)
 
+    def add_copy(
+        self, made: DraftService, name: str, vips: Iterable[Vip], ports: tuple[PortRange, ...]
+    ) -> DraftService:
+        """Add a service as `made` for other packets, and return it. The first copy has the omissions of `made`."""
+        backends = [replace(backend) for backend in made.backends]
+        name = name_from(name, self.services)
+        self.services.append(replace(made, name=name, vips=tuple(vips), ports=ports, backends=backends))
+        made.omissions = Omissions()
+        return self.services[-1]
+
     def finish(self) -> Draft:
         """Add the remaining words to the omissions, and sort these by line. Return the draft."""
         self.omissions.rest(self.words)
@@ -228,10 +238,10 @@ class Draft:
         return tuple(sorted((*self.omissions, *of_services), key=lambda omission: omission.line))
 
 
-def name_from(text: str, others: Iterable[str] = ()) -> str:
-    """Return a valid name for a service or backend that resembles `text`, and is none of `others`."""
+def name_from(text: str, others: Iterable[DraftService | DraftBackend] = ()) -> str:
+    """Return a valid name for a service or backend that resembles `text`, and that none of `others` has."""
     base = _NOT_IN_A_NAME.sub("-", text).strip("-._")[:_LONGEST_NAME] or "unnamed"
-    known, name, number = set(others), base, 2
+    known, name, number = {other.name for other in others}, base, 2
     while name in known:
         suffix = f"-{number}"
         name, number = base[: _LONGEST_NAME - len(suffix)] + suffix, number + 1

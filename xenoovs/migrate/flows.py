@@ -366,8 +366,7 @@ def _add_service(draft: Draft, group: _Group, groups: Iterable[_Group]) -> bool:
     protocol, vlan = claim.protocol, claim.vlan
     words = ("service", vlan_text(vlan).removeprefix("+"), *map(str, claim.vips), protocol.value if protocol else "")
     name = "-".join(filter(None, (*words, *map(str, claim.ports)))).replace(":", "-")
-    taken = (other.name for other in draft.services)
-    service = DraftService(name_from(name, taken), claim.vips, protocol, claim.ports, vlan=vlan)
+    service = DraftService(name_from(name, draft.services), claim.vips, protocol, claim.ports, vlan=vlan)
     key = infer_key(key_bits(line.flow)[1] for line, _ in rows)
     shares = _counted(rows)
     blocks = Blocks.of(()) if shares else _blocks(rows, key, service)

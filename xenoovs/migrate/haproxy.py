@@ -310,11 +310,11 @@ def _add_services(draft: Draft, section: Section, front: _Proxy, backs: dict[str
     by_vips: dict[tuple[IPAddress, ...], tuple[PortRange, ...]] = {}
     for port, vips in targets(pairs).items():
         by_vips[tuple(vips)] = (*by_vips.get(tuple(vips), ()), *((port,) if port is not None else ()))
-    made = DraftService("")
+    made = DraftService("", protocol=Protocol.TCP, omissions=omissions)
     if back is not front:
         omissions += back.omissions
         back.omissions.clear()
-    _add_servers(made, back, {port for _, port in pairs}, omissions)
+    _add_servers(made, back, {port for _, port in pairs})
     missing = "an address to listen on" if not pairs else "" if made.backends else "a server with an address"
     if missing or front.is_disabled or back.is_disabled:
         draft.omissions += omissions
@@ -324,11 +324,7 @@ def _add_services(draft: Draft, section: Section, front: _Proxy, backs: dict[str
         _name_the_rest(each, omissions)
     for addresses, ports in by_vips.items():
         suffix = f"-{ports[0].first}" if len(by_vips) > 1 else ""
-        name = name_from(f"{section.name}{suffix}", (other.name for other in draft.services))
-        copies = [replace(backend) for backend in made.backends]
-        service = replace(made, name=name, vips=addresses, protocol=Protocol.TCP, ports=ports, backends=copies)
-        service.omissions, omissions = omissions, Omissions()
-        draft.services.append(service)
+        draft.add_copy(made, f"{section.name}{suffix}", addresses, ports)
     return own.name
 
 
@@ -386,10 +382,10 @@ def _split(words: Iterable[Word], arities: Mapping[str, int]) -> Iterator[Line]:
         yield (word, *islice(rest, arities.get(word, 0 if word.startswith("no-") else 1)))
 
 
-def _add_servers(service: DraftService, proxy: _Proxy, ports: set[PortRange], omissions: Omissions) -> None:
+def _add_servers(service: DraftService, proxy: _Proxy, ports: set[PortRange]) -> None:
     """Add the servers of a section, and the checks that all of them get."""
     defaults = [setting for line in proxy.default_servers for setting in _split(line[1:], _NO_VALUE)]
-    checks, agents, given = [], [], set[str]()
+    checks, agents, given, omissions = [], [], set[str](), service.omissions
     probe: dict[str, str] | None = None
     for line in proxy.servers:
         own = list(_split(line[3:], _NO_VALUE))
@@ -413,7 +409,7 @@ def _add_servers(service: DraftService, proxy: _Proxy, ports: set[PortRange], om
             shown = ", ".join(map(str, sorted(ports, key=lambda each: each.first)))
             hint = f", or with `mode: nat` write `port: {port}`" if not _only(port) <= ports else ""
             omissions.add(line[2:3], f"packets keep their port: the server has to listen on {shown}{hint}", about=about)
-        _add_backend(service, line, settings, proxy, omissions)
+        _add_backend(service, line, settings, proxy)
         if "check" in settings:
             probe = _probe(proxy, omissions) if probe is None else probe
             checks.append((about, _words_of(own, _OF_A_CHECK) or line[2:3], _health(settings, probe, port)))
@@ -461,7 +457,7 @@ def _take(settings: Settings, name: str, *, of_ms: bool = False, most: int = 0xF
     return value
 
 
-def _add_backend(service: DraftService, line: Line, settings: Settings, proxy: _Proxy, omissions: Omissions) -> None:
+def _add_backend(service: DraftService, line: Line, settings: Settings, proxy: _Proxy) -> None:
     weight, written = Fraction(1), settings.get("weight", ())
     if len(written) > 1 and (written[1] == "0" or _number(written[1], 256)):
         use(written)
@@ -471,8 +467,8 @@ def _add_backend(service: DraftService, line: Line, settings: Settings, proxy: _
     is_backup = "backup" in settings
     if is_backup and not proxy.has_all_backups and any(backend.is_backup for backend in service.backends):
         reason = "backups share the clients by weight: HAProxy uses the first one alone without `option allbackups`"
-        omissions.add(settings["backup"], reason, about=line[1])
-    name = name_from(line[1], [backend.name for backend in service.backends])
+        service.omissions.add(settings["backup"], reason, about=line[1])
+    name = name_from(line[1], service.backends)
     address = ip_address(_endpoint(line[2])[0])
     weight = Fraction(0) if "disabled" in settings else weight
     service.backends.append(DraftBackend(name, weight, address=address, is_backup=is_backup))

@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from ipaddress import ip_address
 from typing import Any
@@ -233,13 +233,8 @@ def _add_services(draft: Draft, statement: Statement, groups: dict[str, Statemen
         _name_the_rest(each, made.omissions)
     for port, vips in found.items():
         suffix = "" if port is None else f"-{port}"
-        name = name_from(f"{vips[0]}{suffix}".replace(":", "-"), (other.name for other in draft.services))
-        ports = () if port is None else (port,)
-        copies = [replace(backend) for backend in made.backends]
-        service = replace(made, name=name, vips=tuple(vips), ports=ports, backends=copies)
-        made.omissions = Omissions()
-        _set_kind(service, statement, draft)
-        draft.services.append(service)
+        name = f"{vips[0]}{suffix}".replace(":", "-")
+        _set_kind(draft.add_copy(made, name, vips, () if port is None else (port,)), statement, draft)
 
 
 def _targets(
@@ -370,7 +365,7 @@ def _add_server(service: DraftService, statement: Statement) -> IPAddress | None
         if each.name == "weight" and each.argument.isascii() and each.argument.isdigit():
             weight = Fraction(int(each.argument[:9]))
             use(each.head[:2])
-    name = name_from(name, [backend.name for backend in service.backends])
+    name = name_from(name, service.backends)
     service.backends.append(DraftBackend(name, weight, address=address, is_backup=is_backup, l4_port=l4_port))
     return address
 

@@ -56,7 +56,7 @@ def _add(draft: Draft, name: str, row: list[Word], lb: list[Word]) -> None:
     if port is not None:
         service.protocol, service.ports = found, (PortRange(port, port),)
     suffix = "" if port is None else f"-{port}"
-    service.name = name_from(name.strip("-._/") + suffix, (other.name for other in draft.services))
+    service.name = name_from(name.strip("-._/") + suffix, draft.services)
     texts = [Word(text, protocol.line) for text in rest[0].split(",")] if rest else []
     _add_backends(service, texts, port, draft.services)
     if service.backends:
@@ -76,7 +76,7 @@ def _add_backends(service: DraftService, texts: list[Word], port: int | None, ot
         except ValueError:
             service.omissions.add((text,), "not ADDRESS or ADDRESS:PORT; left out")
             continue
-        name = name_from(str(address).replace(":", "-"), (backend.name for _, backend in found.values()))
+        name = name_from(str(address).replace(":", "-"), (backend for _, backend in found.values()))
         l4_port = None if own_port == port else own_port
         found.setdefault((address, own_port), (text, DraftBackend(name, Fraction(1), address=address, l4_port=l4_port)))
     service.backends = [backend for _, backend in found.values()]

@@ -61,8 +61,7 @@ def read_xenoflow(text: str) -> Draft:
             service.omissions.add((name, value), f"{error}; the backend is left out")
             continue
         use((name, value))
-        others = (other.name for other in service.backends)
-        service.backends.append(DraftBackend(name_from(backend.name, others), Fraction(1), mac))
+        service.backends.append(DraftBackend(name_from(backend.name, service.backends), Fraction(1), mac))
     draft.omissions += service.omissions if not service.backends else ()
     draft.services += [service] if service.backends else []
     draft.omissions.rest(words, "state of XenoFlow, and no part of its config")
