@@ -177,7 +177,7 @@ _POLL_S = 1.0
 _RECEIVE_BYTES = 1 << 16
 
 
-def open_ipsec_events() -> socket.socket:
+def _open_ipsec_events() -> socket.socket:
     """Return a socket that receives a message for each change in the thread's network namespace. Raises OSError."""
     opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_XFRM)
     try:
@@ -189,19 +189,18 @@ def open_ipsec_events() -> socket.socket:
 
 
 async def follow_ipsec(
-    locate: Callable[[], str | None],
-    open_events: Callable[[str | None], socket.socket],
-    *,
-    wanted: Callable[[], bool],
-    request_round: Callable[[], None],
+    locate: Callable[[], str | None], *, wanted: Callable[[], bool], request_round: Callable[[], None]
 ) -> None:
     """Follow policies and SAs until cancelled. If that is impossible, the next periodic round finds changes. `locate`:
     returns the network namespace in which Open vSwitch is now; None for that of this process."""
+    # Commands without an agent read ports by this module, and need no ctypes.
+    from xenoovs.agent.probe.sockets import in_namespace
+
     problem, loop = "", asyncio.get_running_loop()
     while True:
         try:
             # After a restart Open vSwitch may be in another namespace; the socket stays in its own.
-            with open_events(place := locate()) if wanted() else nullcontext() as events:
+            with in_namespace(place := locate(), _open_ipsec_events) if wanted() else nullcontext() as events:
                 if events is not None:
                     # A change before the socket was open sent no message.
                     problem = ""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from xenoovs.agent.announce import Announcer
-from xenoovs.agent.bridge_watch import follow_ipsec, open_ipsec_events
+from xenoovs.agent.bridge_watch import follow_ipsec
 from xenoovs.agent.config_file import ConfigFile, parse_bound
 from xenoovs.agent.control.files import AgentPaths, BridgeLocks, agent_paths, bound_socket, command_options
 from xenoovs.agent.control.serve import ApiListener, open_port, serve, serve_several, unix_listener
@@ -30,7 +30,6 @@ from xenoovs.agent.paths.devices import ProbePort
 from xenoovs.agent.paths.mover import Mover
 from xenoovs.agent.paths.search import SourcePorts
 from xenoovs.agent.probe.run import Prober
-from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.agent.runtime_file import RuntimeFile, parse_runtime, render_runtime
 from xenoovs.agent.scheduler import max_probes, raise_descriptor_limit
 from xenoovs.agent.state import BridgePorts, RoundFacts, Runtime
@@ -311,8 +310,7 @@ async def _agent(
         # Policies of IPsec: a change starts a round.
         locate = partial(_switch_namespace, switch.endpoint)
         wanted = lambda: bool(agent.used().ipsec_ports)  # noqa: E731
-        events = lambda netns: in_namespace(netns, open_ipsec_events)  # noqa: E731
-        agent.add_task(partial(follow_ipsec, locate, events, wanted=wanted, request_round=agent.request_round))
+        agent.add_task(partial(follow_ipsec, locate, wanted=wanted, request_round=agent.request_round))
         # Paths of tunnels: probes them, and moves blocks between them.
         opened = partial(_open_probe_port, switch.endpoint)
         deciding, again = agent.is_deciding, agent.request_round
