@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from xenoovs.measure.bed import PKTGEN, Bed
+from xenoovs.measure.bench import load_bench
+from xenoovs.measure.compare import designs_experiment, designs_profile
 from xenoovs.measure.design_flows import Design
-from xenoovs.measure.designs import designs_experiment, designs_profile
-from xenoovs.measure.load import load_bench
 from xenoovs.measure.machines_bed import open_lab_bed
 from xenoovs.model.load import load_config
 

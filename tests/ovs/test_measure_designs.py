@@ -14,11 +14,9 @@ from tests.ovs.test_measure_load import flows, groups
 from tests.patience import eventually
 from xenoovs.errors import MeasureError
 from xenoovs.lab.lab import Lab
+from xenoovs.measure.bench import LOAD_TIMES, LoadBench, LoadTimes, load_bench
+from xenoovs.measure.compare import KINDS, designs_experiment, designs_profile, entries_experiment, insert_experiment
 from xenoovs.measure.design_flows import Design
-from xenoovs.measure.designs import designs_experiment, designs_profile
-from xenoovs.measure.entries import KINDS, entries_experiment, insert_experiment
-from xenoovs.measure.forwarding import LOAD_TIMES, LoadTimes
-from xenoovs.measure.load import LoadBench, load_bench
 from xenoovs.measure.machines_bed import open_lab_bed
 from xenoovs.measure.samples import BedKind
 
@@ -103,7 +101,7 @@ def test_flows_that_others_change_meanwhile_are_an_error(
         ofctl(lab.ovs, "-O", "OpenFlow15", "del-flows", lab.topology.bridge, "table=1")
         return {}, []
 
-    monkeypatch.setattr("xenoovs.measure.designs.forwarded_load", change)
+    monkeypatch.setattr("xenoovs.measure.compare.forwarded_load", change)
     with pytest.raises(MeasureError, match="another program changed the flows of ovsbr1"):
         designs_experiment(bench, quick=True, seed=0, repeats=1).measure(point(Design.LONG_FIRST), {})
 

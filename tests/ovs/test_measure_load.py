@@ -22,14 +22,14 @@ from xenoovs.lab.host import processes_in
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 from xenoovs.lab.place import Place
 from xenoovs.measure import echo
+from xenoovs.measure import run as measure_run
 from xenoovs.measure.bed import Bed
-from xenoovs.measure.commands import run as measure_run
+from xenoovs.measure.bench import load_bench
 from xenoovs.measure.echo import echo_experiment
 from xenoovs.measure.frames import load_profile
-from xenoovs.measure.load import load_bench
 from xenoovs.measure.machines_bed import open_lab_bed, open_machines_bed
+from xenoovs.measure.run import Measurement
 from xenoovs.measure.samples import BedKind, find_runs, read_recorded
-from xenoovs.measure.schedule import Measurement
 from xenoovs.model.balancer import Balancer, OtherTraffic
 from xenoovs.switch.process import run
 

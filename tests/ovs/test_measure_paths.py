@@ -17,9 +17,9 @@ from tests.ovs.test_measure_load import flows, is_free, left_over, stored
 from tests.patience import eventually
 from xenoovs.lab.lab import Lab
 from xenoovs.measure import bed_paths as experiment_of_paths
+from xenoovs.measure import run as measure_run
 from xenoovs.measure.bed import Bed
 from xenoovs.measure.bed_paths import PathBench, PathDirection, PathLoad, path_bench, paths_experiment
-from xenoovs.measure.commands import run as measure_run
 from xenoovs.measure.machines_bed import open_lab_bed
 from xenoovs.measure.path_figures import load_paths
 from xenoovs.measure.samples import BedKind, find_runs, read_recorded

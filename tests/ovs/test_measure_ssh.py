@@ -17,7 +17,7 @@ from tests.ovs.test_measure_load import BALANCER, flows
 from tests.patience import eventually
 from xenoovs.lab.host import processes_in
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
-from xenoovs.measure.commands import run as measure_run
+from xenoovs.measure import run as measure_run
 from xenoovs.measure.machines_bed import open_machines_bed
 from xenoovs.switch.process import run
 

@@ -17,6 +17,7 @@ from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.host import Device
 from xenoovs.errors import CommandFailed, CommandMissing, MeasureError
 from xenoovs.measure.bed import Bed, Station, added_flows, first_line
+from xenoovs.measure.bench import PACKET_PROGRAM, unanswered
 from xenoovs.measure.counters import (
     InterfaceCounts,
     SwitchCounters,
@@ -27,13 +28,11 @@ from xenoovs.measure.counters import (
     settled_counts,
     slack,
 )
-from xenoovs.measure.forwarding import PACKET_PROGRAM
 from xenoovs.measure.frames import LoadProfile, frame, sources
 from xenoovs.measure.generator import GeneratorResult, PacketGenerator, RunningLoad, packet_generator
-from xenoovs.measure.load import unanswered
 from xenoovs.measure.path_figures import KIND_OPTION
+from xenoovs.measure.run import Basis, Experiment, Measurement
 from xenoovs.measure.samples import BedKind, Plain, Point, Value
-from xenoovs.measure.schedule import Basis, Experiment, Measurement
 from xenoovs.model.address import Family, IPAddress, parse_mac
 from xenoovs.model.next_hop import NextHop, with_mac
 from xenoovs.openflow.flow import Action, Field, Output, OutputInPort, SetField

@@ -20,8 +20,7 @@ from xenoovs.measure.chart import (
     further_runs,
     load_published,
 )
-from xenoovs.measure.completion import CompletionCase, Scene
-from xenoovs.measure.completion_figures import CompletionFigures, acceptance, figures_of, scene_title
+from xenoovs.measure.completion import CompletionCase, CompletionFigures, Scene, acceptance, figures_of, scene_title
 from xenoovs.measure.echo import bytes_text
 from xenoovs.measure.path_figures import MeasuredPaths, PairFigures, PathFigures, measured_paths
 from xenoovs.measure.routing_designs import RoutingDesign

@@ -7,14 +7,20 @@ import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
-from xenoovs.dataclass import dataclass, replace
+import click
+
+from xenoovs.dataclass import asdict, dataclass, replace
 from xenoovs.display import quantity, span
-from xenoovs.errors import CommandFailed, XenoovsError
+from xenoovs.errors import CommandFailed, XenoovsError, counted
 from xenoovs.measure.bed import PKTGEN, last_line
-from xenoovs.measure.machines_bed import BedFile, BedRole, OpenPlaces
+from xenoovs.measure.machines_bed import BedFile, BedRole, OpenPlaces, load_bed_file
 from xenoovs.regex import regex
 from xenoovs.switch.process import PACKAGES
+from xenoovs.terminal.command import EXIT_DIFFERS
+from xenoovs.terminal.options import OutputFormat, output_option
+from xenoovs.terminal.output import echo, print_table
 
 # What each experiment needs, besides python3: without it no command runs on a machine at all.
 
@@ -236,3 +242,57 @@ def _judge_link(role: str, link: re.Match[str], *, cpus: int, nodes: int) -> Ite
 
 
 _SLOW_MBPS = 10_000
+
+
+@click.command("check")
+@click.argument("bed", metavar="BED", type=click.Path(path_type=Path))
+@click.option(
+    "--for", "experiment", type=click.Choice(EXPERIMENTS), help="Check for one experiment.  [default: for all]"
+)
+@output_option
+@click.pass_context
+def check_command(context: click.Context, /, bed: Path, *, experiment: str | None, output: OutputFormat) -> None:
+    """Check what the machines of a bed lack, and print the command that fixes it.
+
+    It changes nothing. Exit status is 2 if an experiment would fail. Warnings are about worse figures, and about parts
+    that an experiment leaves out.
+
+    \b
+    A bed file, with the names of the backends as in the config:
+      version: 1
+      generator: {host: ssh://root@fips4, interface: ens1f0}
+      client:    {host: ssh://root@fips1, interface: ens1f0, address: 10.3.10.42}
+      dpu:       {host: ssh://ubuntu@fips5, uplinks: [p0, p1]}
+      backends:
+        fips2: {host: ssh://root@fips2, interface: ens1f0}
+        fips3: {host: ssh://root@fips3, interface: ens1f0}
+
+    `host` is ssh://USER@HOST[:PORT], netns:NAME or lab:NAME. Keys and settings of ssh are those of `ssh HOST`, which
+    must not prompt. A user other than root needs sudo without a password. `mac` of the dpu is the destination of
+    packets to VIPs without a MAC in the config; the default is the MAC of the first uplink.
+
+    \b
+    Examples:
+      xenoovs measure check bed.yaml
+      xenoovs measure check bed.yaml --for paths
+    """
+    file = load_bed_file(bed)
+    findings = check_bed(file, experiments=EXPERIMENTS if experiment is None else (experiment,))
+    is_usable = not any(finding.is_error for finding in findings)
+    output.show(
+        lambda: {"usable": is_usable, "findings": [asdict(finding) for finding in findings]},
+        lambda: _show(findings, machines=len(file.roles)),
+    )
+    if not is_usable:
+        context.exit(EXIT_DIFFERS)
+
+
+def _show(findings: list[BedFinding], *, machines: int) -> None:
+    if not findings:
+        echo(f"{counted(machines, 'role')} checked, nothing is missing")
+        return
+    rows = [
+        [finding.role, "error" if finding.is_error else "warning", finding.fix or "-", finding.problem]
+        for finding in findings
+    ]
+    print_table(["ROLE", "KIND", "COMMAND THERE", "PROBLEM"], rows)

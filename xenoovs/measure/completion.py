@@ -1,8 +1,9 @@
-"""The experiment on flow completion times: flows begin together, and the time until the last one ends is measured.
+"""`xenoovs measure completion`: flow completion times in a fabric lab, with ECMP and with adaptive designs.
 
-An elephant on one path, or a spine that drops every packet, disturbs the fabric. The designs are measured in random
-order in one lab: the times of ECMP depend on the time-outs of TCP, so figures of different labs cannot be compared. The
-reference is the undisturbed time, that of ECMP without an elephant.
+Flows begin together, and the time until the last one ends is measured. An elephant on one path, or a spine that drops
+every packet, disturbs the fabric. The designs are measured in random order in one lab: the times of ECMP depend on the
+time-outs of TCP, so figures of different labs cannot be compared. The reference is the undisturbed time, that of ECMP
+without an elephant.
 
 The scenes are those of DOCA-AR's README (10 and 50 flows, with and without an elephant) and the cases after them.
 """
@@ -10,17 +11,36 @@ The scenes are those of DOCA-AR's README (10 and 50 flows, with and without an e
 from __future__ import annotations
 
 import random
+import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from functools import partial
+from typing import TypeVar
+
+import click
 
 from xenoovs.dataclass import dataclass
-from xenoovs.measure.fabric_bed import FabricBed, FlowGroup, dying_spine, elephant
+from xenoovs.errors import counted
+from xenoovs.measure.fabric_bed import FabricBed, FlowGroup, dying_spine, elephant, open_fabric_bed, prepared
 from xenoovs.measure.routing_designs import RoutingDesign, running_design
-from xenoovs.measure.samples import Plain, Point, Value
-from xenoovs.measure.schedule import Basis, Experiment, Measurement
+from xenoovs.measure.run import (
+    Basis,
+    Experiment,
+    Measurement,
+    MeasureSettings,
+    lab_measure_options,
+    repeats_option,
+    run_on_bed,
+    show_result,
+)
+from xenoovs.measure.samples import Plain, Point, RecordedRun, Sample, Value
+from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, Statistic, change, interval
+from xenoovs.measure.verdict import ClaimOutcome, ClaimVerdict, number, numbers, trusted
+from xenoovs.terminal.options import data_size
+from xenoovs.terminal.output import echo, print_table
 
 ELEPHANT_LOAD = 1.2
 """Rate of the elephant as a share of a link's; above 1 the queue stays full."""
@@ -211,3 +231,368 @@ def _disturbance(bed: FabricBed, scene: Scene, path: int) -> Iterator[_Disturban
             yield _Disturbance(schedule)
     else:
         yield _Disturbance()
+
+
+# The figures of each design in each scene, and verdicts on adaptive routing.
+
+# The limits of the claims were set before the measurements. They apply to ratios of medians, with intervals by the
+# bootstrap of repeats. TCP's time-outs dominate ECMP's time, so its ratio to ours depends on the size of the flows, and
+# only some sizes have a limit.
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionFigures:
+    """The figures of one design in one scene.
+
+    Attributes:
+        times_s: Completion time of each sample; the time limit if a flow did not end.
+        unfinished: Number of samples with a flow that did not end.
+        undisturbed_s: Median of the same flows by ECMP without a disturbance; None if not measured.
+        ecmp_s: Median of ECMP in the same scene; None if not measured.
+        moves: Median of the block moves in a sample; None if the design has no blocks.
+        emptied_s: Median of the times until a path had no block; None if no path became empty in any sample.
+    """
+
+    design: str
+    times_s: tuple[float, ...]
+    unfinished: int
+    undisturbed_s: float | None
+    ecmp_s: float | None
+    completed: int
+    flows: int
+    moves: float | None
+    emptied_s: float | None
+
+    @property
+    def least_s(self) -> float:
+        return min(self.times_s)
+
+    @property
+    def median_s(self) -> float:
+        return statistics.median(self.times_s)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Return whether flows had not ended in most samples: the median is then the time limit, a lower bound."""
+        return self.unfinished * 2 > len(self.times_s)
+
+    @property
+    def greatest_s(self) -> float:
+        return max(self.times_s)
+
+    @property
+    def mean_s(self) -> float:
+        return statistics.fmean(self.times_s)
+
+    @property
+    def gain(self) -> float | None:
+        """Return the median of ECMP divided by that of this design; None if ECMP was not measured."""
+        return None if self.ecmp_s is None else self.ecmp_s / self.median_s
+
+
+def scene_title(scene: Scene) -> str:
+    load = f" {scene.load:g}" if scene.case is CompletionCase.STEADY else ""
+    return f"{scene.case.value}{load}, {scene.flows} x {scene.size / 1000:g} kB"
+
+
+def figures_of(points: Iterable[Point], samples: Iterable[Sample]) -> dict[Scene, tuple[CompletionFigures, ...]]:
+    """Return the figures of all scenes and designs that have samples, in the order of the points."""
+    counting = {key: trusted(group) for key, group in _grouped(samples).items()}
+    found = defaultdict[Scene, list[CompletionFigures]](list)
+    for scene, design in dict.fromkeys(map(_key, points)):
+        if samples_of := counting.get((scene, design)):
+            ecmp = [counting.get((each, RoutingDesign.ECMP), ()) for each in (_undisturbed(scene), scene)]
+            found[scene].append(_figures(design.value, samples_of, *ecmp))
+    return {scene: tuple(figures) for scene, figures in found.items()}
+
+
+def _key(point: Point) -> tuple[Scene, RoutingDesign]:
+    return Scene.of(point), RoutingDesign(point["design"])
+
+
+def _grouped(samples: Iterable[Sample]) -> _Groups:
+    found = defaultdict[tuple[Scene, RoutingDesign], list[Sample]](list)
+    for sample in samples:
+        found[_key(sample.point)].append(sample)
+    return dict(found)
+
+
+def _undisturbed(scene: Scene) -> Scene:
+    """Return the scene of the same flows without a disturbance."""
+    return Scene(CompletionCase.ALONE, scene.flows, scene.size, 0.0)
+
+
+def _figures(design: str, samples: _Group, ecmp_alone: _Group, ecmp_here: _Group) -> CompletionFigures:
+    return CompletionFigures(
+        design,
+        times_s=tuple(numbers(samples, "completion_s")),
+        unfinished=sum((number(one.values, "completed") or 0) < (number(one.values, "flows") or 0) for one in samples),
+        undisturbed_s=_median(ecmp_alone, "completion_s"),
+        ecmp_s=_median(ecmp_here, "completion_s"),
+        completed=int(sum(numbers(samples, "completed"))),
+        flows=int(sum(numbers(samples, "flows"))),
+        moves=_median(samples, "moves"),
+        emptied_s=_median(samples, "emptied_s"),
+    )
+
+
+def _median(samples: Iterable[Sample], key: str) -> float | None:
+    values = numbers(samples, key)
+    return statistics.median(values) if values else None
+
+
+_Group = Sequence[Sample]
+_Groups = Mapping[tuple[Scene, RoutingDesign], _Group]
+
+_UNDISTURBED_MOST = {CompletionCase.ELEPHANT: 1.25, CompletionCase.DEAD: 1.5}
+_ECMP_LEAST: Mapping[tuple[CompletionCase, int, int], float] = {
+    (CompletionCase.ELEPHANT, 10, 50_000): 2.5,
+    (CompletionCase.ELEPHANT, 10, 250_000): 2.0,
+    (CompletionCase.ELEPHANT, 50, 50_000): 1.6,
+    (CompletionCase.LATER, 10, 1_000_000): 2.5,
+}
+_PROBED_LEAST = {CompletionCase.ELEPHANT: 1.0, CompletionCase.LATER: 1.8}
+_ALIKE = (0.85, 1.15)
+_EMPTY_MOST_S = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    outcome: ClaimOutcome
+    text: str
+
+
+def acceptance(samples: Iterable[Sample]) -> tuple[ClaimVerdict, ...]:
+    """Return the verdicts on all claims that the scenes of a run test, without suspect samples."""
+    groups = _grouped(sample for sample in samples if not sample.suspect)
+    # Samples are in random order.
+    scenes = sorted({scene for scene, design in groups if design is RoutingDesign.BLOCKS}, key=_place)
+    return tuple(
+        verdict for claim, judge in _CLAIMS if (verdict := _verdict(claim, (judge(groups, each) for each in scenes)))
+    )
+
+
+def _place(scene: Scene) -> tuple[int, int, int, float]:
+    """Return the sort key of a scene: by disturbance, then from small to large."""
+    return [*CompletionCase].index(scene.case), scene.flows * scene.size, scene.flows, scene.load
+
+
+def _verdict(claim: str, found: Iterable[_Finding | None]) -> ClaimVerdict | None:
+    """Return the worst verdict of several scenes; None if no scene tests the claim."""
+    findings = [each for each in found if each is not None]
+    if not findings:
+        return None
+    order = (ClaimOutcome.REFUTED, ClaimOutcome.UNDECIDED, ClaimOutcome.CONFIRMED)
+    outcome = min((each.outcome for each in findings), key=order.index)
+    return ClaimVerdict(claim, outcome, f"{'; '.join(each.text for each in findings)}.")
+
+
+def _near_undisturbed(groups: _Groups, scene: Scene) -> _Finding | None:
+    most = _UNDISTURBED_MOST.get(scene.case)
+    undisturbed = groups.get((_undisturbed(scene), RoutingDesign.ECMP))
+    return None if most is None else _ratio(scene, undisturbed, _ours(groups, scene), most=most)
+
+
+def _ahead_of_ecmp(groups: _Groups, scene: Scene) -> _Finding | None:
+    least = _ECMP_LEAST.get((scene.case, scene.flows, scene.size))
+    ecmp = groups.get((scene, RoutingDesign.ECMP))
+    return None if least is None else _ratio(scene, _ours(groups, scene), ecmp, least=least)
+
+
+def _not_behind_probes(groups: _Groups, scene: Scene) -> _Finding | None:
+    least, other = _PROBED_LEAST.get(scene.case), groups.get((scene, RoutingDesign.DOCA_AR))
+    if least is None:
+        return None
+    found = _ratio(scene, _ours(groups, scene), other, least=least)
+    # In the published scene an undecided ratio is noise, and confirms the claim.
+    is_noise = scene.case is CompletionCase.ELEPHANT and found is not None and found.outcome is ClaimOutcome.UNDECIDED
+    enough = min(len(_ours(groups, scene)), len(other or ())) >= FEWEST_REPEATS
+    return _Finding(ClaimOutcome.CONFIRMED, found.text) if found is not None and is_noise and enough else found
+
+
+def _alike_alone(groups: _Groups, scene: Scene) -> _Finding | None:
+    if scene.case is not CompletionCase.ALONE:
+        return None
+    ecmp = groups.get((scene, RoutingDesign.ECMP))
+    return _ratio(scene, ecmp, _ours(groups, scene), least=_ALIKE[0], most=_ALIKE[1])
+
+
+def _nothing_moves(groups: _Groups, scene: Scene) -> _Finding | None:
+    is_idle = scene.case is CompletionCase.STEADY and not scene.load
+    if scene.case not in (CompletionCase.ALONE, CompletionCase.REVERSE) and not is_idle:
+        return None
+    moves = numbers(_ours(groups, scene), "moves")
+    if not moves:
+        return None
+    moved = sum(1 for each in moves if each)
+    text = f"{scene_title(scene)}: {sum(moves):g} moves in {moved} of {counted(len(moves), 'sample')}"
+    outcome = ClaimOutcome.CONFIRMED if len(moves) >= FEWEST_REPEATS else ClaimOutcome.UNDECIDED
+    return _Finding(ClaimOutcome.REFUTED if moved else outcome, text)
+
+
+def _dead_path_empty(groups: _Groups, scene: Scene) -> _Finding | None:
+    times = numbers(_ours(groups, scene), "emptied_s") if scene.case is CompletionCase.DEAD else []
+    if not times:
+        return None
+    found = interval(times, Statistic.MEDIAN)
+    text = f"{scene_title(scene)}: {found.estimate:.3f} s ({found.low:.3f} to {found.high:.3f})"
+    return _judged(found, text, most=_EMPTY_MOST_S)
+
+
+def _all_completed(groups: _Groups, scene: Scene) -> _Finding | None:
+    ours = _ours(groups, scene)
+    completed, flows = sum(numbers(ours, "completed")), sum(numbers(ours, "flows"))
+    if not flows or scene.case is CompletionCase.STEADY:
+        return None
+    outcome = ClaimOutcome.CONFIRMED if completed == flows else ClaimOutcome.REFUTED
+    return _Finding(outcome, f"{scene_title(scene)}: {completed:g} of {flows:g}")
+
+
+_CLAIMS: tuple[tuple[str, Callable[[_Groups, Scene], _Finding | None]], ...] = (
+    ("moving blocks are nearly as fast as undisturbed (elephant 1.25x, dead spine 1.5x)", _near_undisturbed),
+    ("moving blocks are faster than ECMP (1.6x to 2.5x)", _ahead_of_ecmp),
+    ("moving blocks are not behind a probe per flow; 1.8x ahead of it if the elephant comes later", _not_behind_probes),
+    ("without an elephant moving blocks are as fast as ECMP (0.85x to 1.15x)", _alike_alone),
+    ("no block moves without a congested way out", _nothing_moves),
+    ("a dead path is empty within 0.4 s", _dead_path_empty),
+    ("all flows end", _all_completed),
+)
+
+
+def _ours(groups: _Groups, scene: Scene) -> _Group:
+    return groups.get((scene, RoutingDesign.BLOCKS), ())
+
+
+def _ratio(
+    scene: Scene, base: _Group | None, other: _Group | None, *, least: float = 0.0, most: float = float("inf")
+) -> _Finding | None:
+    """Return whether the ratio of two groups' medians is within the limits; None if one group was not measured."""
+    one, two = numbers(base or (), "completion_s"), numbers(other or (), "completion_s")
+    if not one or not two:
+        return None
+    found = change(one, two, Statistic.MEDIAN)
+    ratio = Interval(found.estimate + 1, found.low + 1, found.high + 1, found.count)
+    text = f"{scene_title(scene)}: {ratio.estimate:.2f}x ({ratio.low:.2f} to {ratio.high:.2f})"
+    return _judged(ratio, text, least=least, most=most)
+
+
+def _judged(found: Interval, text: str, *, least: float = 0.0, most: float = float("inf")) -> _Finding:
+    if found.count < FEWEST_REPEATS:
+        return _Finding(ClaimOutcome.UNDECIDED, f"{text}, from {counted(found.count, 'repeat')}")
+    if found.low >= least and found.high <= most:
+        return _Finding(ClaimOutcome.CONFIRMED, text)
+    is_outside = found.high < least or found.low > most
+    return _Finding(ClaimOutcome.REFUTED if is_outside else ClaimOutcome.UNDECIDED, text)
+
+
+_REPEATS, _QUICK_REPEATS = 10, 2
+_USUAL_CASES = tuple(case for case in CompletionCase if case is not CompletionCase.STEADY)
+_QUICK_CASES = (CompletionCase.ELEPHANT,)
+
+Choice = TypeVar("Choice", CompletionCase, RoutingDesign)
+
+
+def _chosen(kind: type[Choice], given: str | None) -> tuple[Choice, ...]:
+    """Return the members in a list of names, each once. Raises click.BadParameter."""
+    if given is None:
+        return ()
+    try:
+        return tuple(dict.fromkeys(kind(word.strip()) for word in given.split(",")))
+    except ValueError:
+        raise click.BadParameter(f"{given!r} is not a list of {', '.join(each.value for each in kind)}.") from None
+
+
+@click.command("completion")
+@lab_measure_options
+@click.option(
+    "--designs",
+    callback=lambda _context, _parameter, given: _chosen(RoutingDesign, given),
+    metavar="NAME,...",
+    help="ecmp: the fabric alone. doca-ar: DOCA-AR's algorithm, a probe for each new flow. blocks: xenoovs.  "
+    "[default: all]",
+)
+@click.option(
+    "--cases",
+    callback=lambda _context, _parameter, given: _chosen(CompletionCase, given),
+    metavar="NAME,...",
+    help="alone, elephant, later, dead, reverse, steady.  [default: all but steady; quick elephant]",
+)
+@click.option("--flows", type=click.IntRange(1, 1000), metavar="N", help="Flows of each sender; needs --bytes.")
+@click.option("--bytes", "size", type=data_size, metavar="SIZE", help="Size of each flow, such as 50kb; needs --flows.")
+@repeats_option("[default: 10]")
+@click.option(
+    "--txrehash/--no-txrehash",
+    default=False,
+    show_default=True,
+    help="Whether a TCP socket takes another path after a time-out, as Linux does on a host, not in a virtual machine.",
+)
+def completion_command(
+    settings: MeasureSettings,
+    *,
+    designs: tuple[RoutingDesign, ...],
+    cases: tuple[CompletionCase, ...],
+    flows: int | None,
+    size: int | None,
+    repeats: int | None,
+    txrehash: bool,
+) -> None:
+    """Measure flow completion times during an elephant, in a lab of `lab up --topology fabric`.
+
+    Several flows begin together, and the time of the slowest is measured. All designs run in random order in one lab.
+    The reference is the undisturbed time. A spine or an elephant disturbs one path, chosen at random.
+
+    \b
+    alone     no disturbance
+    elephant  an elephant of 1.2 times the rate of a link, from 1.2 s before the flows
+    later     the same elephant, from 0.6 s after the start of the flows
+    dead      a spine drops all packets, from 0.6 s after the start of the flows
+    reverse   an elephant on the way back of one path
+    steady    long flows, elephants of 0, 0.5, 0.9 and 1.0 times the rate: counts moves
+
+    \b
+    Example:
+      xenoovs lab up --topology fabric --lab fabric
+      xenoovs measure completion --lab fabric --quick
+    """
+    if (flows is None) != (size is None):
+        raise click.UsageError("--flows and --bytes need each other.")
+    if settings.lab is None:
+        raise click.UsageError(
+            "Name a fabric lab with --lab; `xenoovs lab up --topology fabric --lab NAME` builds one."
+        )
+    chosen = cases or (_QUICK_CASES if settings.quick else _USUAL_CASES)
+    one_size = (flows, size) if flows is not None and size is not None else QUICK_SIZE if settings.quick else None
+    points = points_of(scenes_of(chosen, one_size), designs or tuple(RoutingDesign))
+    number = repeats or (_QUICK_REPEATS if settings.quick else _REPEATS)
+    with open_fabric_bed(settings.lab) as bed, prepared(bed, txrehash=txrehash):
+        made = completion_experiment(bed, points, repeats=number, txrehash=txrehash, seed=settings.seed)
+        recorded = run_on_bed(settings, bed, made)
+    show_result(settings, recorded, _show)
+
+
+def _show(recorded: RecordedRun) -> None:
+    for scene, figures in figures_of(recorded.run.points, recorded.samples).items():
+        echo(f"\n{title_of(scene)}")
+        _print(figures)
+    rehash = "with" if recorded.run.options.get("txrehash") else "without"
+    echo(f"\nMAX and MEDIAN in ms; hosts {rehash} txrehash, TCP CUBIC")
+
+
+def title_of(scene: Scene) -> str:
+    load = f", elephant of {scene.load:g} x link" if scene.load else ""
+    return f"{scene.case.value}: {scene.flows} x {scene.size / 1000:g} kB{load}"
+
+
+def _print(figures: Sequence[CompletionFigures]) -> None:
+    header = ["DESIGN", "MIN", "MEDIAN", "MAX", "MEAN", "UNDISTURBED", "ECMP/IT", "DONE", "MOVES"]
+    rows = [[*_cells(each)] for each in figures]
+    print_table(header, rows, right=range(1, len(header)))
+
+
+def _cells(one: CompletionFigures) -> Iterable[str]:
+    yield one.design
+    for value in (one.least_s, one.median_s, one.greatest_s, one.mean_s, one.undisturbed_s):
+        yield "-" if value is None else f"{value * 1000:.0f}"
+    yield "-" if one.gain is None else f"{one.gain:.2f}"
+    yield f"{one.completed}/{one.flows}"
+    yield "-" if one.moves is None else f"{one.moves:g}"

@@ -49,7 +49,7 @@ class Design(Enum):
     LEARN = "learn"
     CONNTRACK = "conntrack"
     IPVS = "ipvs"
-    """The balancer of Linux; Open vSwitch only sends it the packets (designs.py)."""
+    """The balancer of Linux; Open vSwitch only sends it the packets (compare.py)."""
 
 
 OPENFLOW_DESIGNS = tuple(design for design in Design if design is not Design.IPVS)

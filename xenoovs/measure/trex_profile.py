@@ -8,16 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+
+import click
 
 from xenoovs import __version__
 from xenoovs.compile.encoding import key_of
 from xenoovs.compile.program import BlockFlow, compile_config
 from xenoovs.errors import MeasureError
-from xenoovs.lab.topology import tried_ports
+from xenoovs.lab.topology import client_net, parse_net, tried_ports, used_addresses
 from xenoovs.model.address import Family, IPAddress, IPNetwork
 from xenoovs.model.balancer import MAX_KEY_BITS, Balancer, KeyField, Protocol, Service
 from xenoovs.model.packet import own_addresses
 from xenoovs.openflow.flow import ETH_IPV6, Field
+from xenoovs.terminal.load import load
+from xenoovs.terminal.options import config_argument
+from xenoovs.terminal.output import echo
 
 _FUNCTIONS = '''\
 
@@ -158,3 +164,30 @@ def _block(
         "sport": str(sport),
         "free_sport": f"{free_sport:#x}",
     }
+
+
+@click.command("trex-profile")
+@config_argument
+@click.option(
+    "--sources",
+    multiple=True,
+    metavar="NET",
+    help="Net of the clients, one for each IP version; default: nets for benchmarks and documentation.",
+)
+def trex_profile_command(config: Path, sources: tuple[str, ...]) -> None:
+    """Print a profile for the packet generator TRex, with packets for every block of FILE by its share.
+
+    The profile is Python source for TRex's stateless API. It has a stream for each block, with the block's size as its
+    rate; the other address bits are random.
+
+    \b
+    Example:
+      xenoovs measure trex-profile my.yaml > blocks.py
+    In the console of TRex:
+      start -f blocks.py -p 0 -m 10mpps -t --size 128 --clients 1000
+    """
+    balancer = load(config)
+    families = {family for service in balancer.services for family in service.claim.served_families}
+    usual = (client_net(family, used_addresses(balancer)) for family in families)
+    nets = (*map(parse_net, sources), *usual)
+    echo(trex_profile(balancer, sources=nets, file=str(config)), nl=False)

@@ -23,13 +23,13 @@ from tests.unit.measure.made import (
     suspecting,
 )
 from xenoovs.display import percent, quantity, span
+from xenoovs.measure import compare as measure_compare
+from xenoovs.measure import echo as measure_echo
+from xenoovs.measure import load as measure_load
 from xenoovs.measure.chart import Cell, Chart, ChartMark, load_published
 from xenoovs.measure.charts import chart_of, compare
-from xenoovs.measure.commands import compare as measure_compare
-from xenoovs.measure.commands import echo as measure_echo
-from xenoovs.measure.commands import load as measure_load
-from xenoovs.measure.commands.run import PointTable
 from xenoovs.measure.pictures import LIGHT, _drawn
+from xenoovs.measure.run import PointTable
 from xenoovs.measure.samples import Point, RecordedRun, Value
 from xenoovs.measure.verdict import line_rate_pps
 

@@ -15,7 +15,7 @@ from tests.unit.measure.made import paths_run, rate_run, write
 from xenoovs.datapath.database import BridgeState, Database, PortState
 from xenoovs.datapath.fact import NOT_READ
 from xenoovs.datapath.host import Device, HostFacts
-from xenoovs.measure.designs import way_of
+from xenoovs.measure.compare import way_of
 from xenoovs.model.load import parse_config
 from xenoovs.model.templates import read_template
 
@@ -31,8 +31,8 @@ def _faked(monkeypatch: pytest.MonkeyPatch, devices: Mapping[str, str | None]) -
     database = Database(bridges=(BridgeState("ovsbr1", (*ports, PortState("ovsbr1"))),))
     known = {name: Device(name, True, 1500, port_name=behind) for name, behind in devices.items()}
     facts = HostFacts(True, database, NOT_READ, known)
-    monkeypatch.setattr("xenoovs.measure.commands.paths.check_reachable", lambda _endpoint: None)
-    monkeypatch.setattr("xenoovs.measure.commands.paths.gather", lambda _endpoint: facts)
+    monkeypatch.setattr("xenoovs.measure.paths.check_reachable", lambda _endpoint: None)
+    monkeypatch.setattr("xenoovs.measure.paths.gather", lambda _endpoint: facts)
 
 
 def test_paths_are_listed_and_planned(

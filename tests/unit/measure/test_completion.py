@@ -10,8 +10,7 @@ import pytest
 
 from tests.judged import assert_recorded
 from tests.unit.measure.made import DEAD, ELEPHANT
-from xenoovs.measure.completion import CompletionCase, Scene, points_of, scenes_of
-from xenoovs.measure.completion_figures import acceptance
+from xenoovs.measure.completion import CompletionCase, Scene, acceptance, points_of, scenes_of
 from xenoovs.measure.probe_per_flow import probe_like, with_source_port
 from xenoovs.measure.routing_designs import RoutingDesign
 from xenoovs.measure.samples import Sample, Value

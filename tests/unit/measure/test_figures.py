@@ -13,6 +13,7 @@ import pytest
 
 from tests.judged import assert_recorded
 from xenoovs.errors import MeasureError
+from xenoovs.measure.bench import LoadBench, TrialResult
 from xenoovs.measure.counters import (
     CountedFrames,
     InterfaceCounts,
@@ -24,10 +25,9 @@ from xenoovs.measure.counters import (
     parse_switch_counts,
     switched_frames,
 )
-from xenoovs.measure.load import LoadBench, TrialResult
+from xenoovs.measure.load import TrialSettings, search_throughput
 from xenoovs.measure.samples import Plain, Sample, Value
 from xenoovs.measure.statistics import Statistic, change, interval, quantiles
-from xenoovs.measure.throughput import TrialSettings, search_throughput
 from xenoovs.measure.verdict import ClaimOutcome, judge, line_rate_pps
 
 STATISTICS = "rx_packets 10\ntx_packets 20\nrx_dropped 0\ntx_dropped 0\n"

@@ -22,7 +22,9 @@ from hypothesis import strategies as st
 from tests.judged import assert_recorded
 from tests.patience import eventually
 from xenoovs.errors import FileUnusable, MeasureError
-from xenoovs.measure import packet_program, schedule
+from xenoovs.measure import packet_program
+from xenoovs.measure import run as schedule
+from xenoovs.measure.run import Basis, Experiment, Measurement, RunProgress, carry_out, order_of
 from xenoovs.measure.samples import (
     SAMPLES_FILE,
     BedKind,
@@ -38,7 +40,6 @@ from xenoovs.measure.samples import (
     render_run,
     resumed_run,
 )
-from xenoovs.measure.schedule import Basis, Experiment, Measurement, RunProgress, carry_out, order_of
 
 RUN = Run(
     experiment="rate",

@@ -19,15 +19,6 @@ from xenoovs.display import decimal, percent, quantity, span
 from xenoovs.errors import MeasureError, first_names
 from xenoovs.lab.lab import write_whole
 from xenoovs.measure.bed_paths import PathDirection, kind_of, path_bench, paths_experiment
-from xenoovs.measure.commands.run import (
-    MeasureSettings,
-    bed_of,
-    document_of,
-    measure_options,
-    repeats_option,
-    run_on_bed,
-    show_result,
-)
 from xenoovs.measure.path_figures import (
     MeasuredPaths,
     PairFigures,
@@ -36,6 +27,15 @@ from xenoovs.measure.path_figures import (
     load_paths,
     measured_file,
     measured_paths,
+)
+from xenoovs.measure.run import (
+    MeasureSettings,
+    bed_of,
+    document_of,
+    measure_options,
+    repeats_option,
+    run_on_bed,
+    show_result,
 )
 from xenoovs.measure.samples import RecordedRun, read_recorded
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, require_libraries

@@ -1,4 +1,4 @@
-"""`xenoovs measure`: experiments on a bed, and reports about them."""
+"""The group of commands `xenoovs measure`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from xenoovs.terminal.command import LazyGroup
 _COMMANDS = {
     "load": ("load", "Measure the packet rate, the latency or the loss of a load."),
     "compare": ("compare", "Compare designs, ways to backends, and numbers of entries."),
-    "check": ("run", "Check what the machines of a bed file lack."),
+    "check": ("check", "Check what the machines of a bed file lack."),
     "completion": ("completion", "Measure flow completion times during an elephant, with several designs."),
     "echo": ("echo", "Measure round trips of TCP messages through the bridge."),
     "paths": ("paths", "Measure the paths of a DPU, rank them, and combine them until it is saturated."),
     "report": ("report", "Write a report about runs: a page with pictures, verdicts and tables."),
-    "trex-profile": ("load", "Print the load of a config for the packet generator TRex."),
+    "trex-profile": ("trex_profile", "Print the load of a config for the packet generator TRex."),
 }
 
 
@@ -23,7 +23,7 @@ _COMMANDS = {
     "measure",
     cls=LazyGroup,
     sections={"Commands": {name: text for name, (_, text) in _COMMANDS.items()}},
-    modules={name: f"{__name__}.{module}" for name, (module, _) in _COMMANDS.items()},
+    modules={name: f"xenoovs.measure.{module}" for name, (module, _) in _COMMANDS.items()},
 )
 def measure_command() -> None:
     """Measure packet rate, latency and loss, and store every sample.
