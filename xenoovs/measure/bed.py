@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Protocol as Interface
+from contextlib import AbstractContextManager, contextmanager
 
 from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.ovn import chassis_of, use_of
@@ -57,12 +56,10 @@ class Station:
         """Run a command there to its end; see Place.try_run."""
         return self.place.try_run(self.argv(*argv), stdin=stdin, timeout_s=timeout_s, env=self.env)
 
-    @contextmanager
-    def undone_at_end(self, *argv: str, stdin: str = "") -> Iterator[None]:
+    def undone_at_end(self, *argv: str, stdin: str = "") -> AbstractContextManager[None]:
         """Run a command there at the end of the block, even if this process is killed before."""
         variables = [f"{name}={value}" for name, value in self.env.items()]
-        with self.place.undone_at_end(["env", *variables, *self.argv(*argv)], stdin=stdin):
-            yield
+        return self.place.undone_at_end(["env", *variables, *self.argv(*argv)], stdin=stdin)
 
 
 def last_line(ended: CommandFailed | Completed) -> str:
@@ -75,21 +72,6 @@ def first_line(program: RemoteCommand, timeout_s: float, failure: str) -> str:
     for line in program.lines(timeout_s):
         return line
     raise MeasureError(f"{failure}: {' '.join(program.errors) or program.reason or 'no output'}")
-
-
-class AnyBed(Interface):
-    """The description of a bed, for `run.json`."""
-
-    @property
-    def kind(self) -> BedKind: ...
-    @property
-    def datapath(self) -> str: ...
-    @property
-    def config(self) -> str: ...
-    @property
-    def document(self) -> Mapping[str, object]: ...
-    @property
-    def versions(self) -> Mapping[str, str]: ...
 
 
 @dataclass(frozen=True, slots=True)

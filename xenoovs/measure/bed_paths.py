@@ -13,7 +13,7 @@ from itertools import combinations, combinations_with_replacement
 from typing import cast
 
 from xenoovs.compile.encoding import rewrites
-from xenoovs.dataclass import dataclass, field, replace
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.host import Device
 from xenoovs.errors import CommandFailed, CommandMissing, MeasureError
 from xenoovs.measure.bed import Bed, Station, added_flows, first_line
@@ -21,8 +21,6 @@ from xenoovs.measure.bench import PACKET_PROGRAM, unanswered
 from xenoovs.measure.counters import (
     InterfaceCounts,
     SwitchCounters,
-    SwitchedFrames,
-    SwitchReading,
     read_counts,
     read_switch,
     settled_counts,
@@ -59,7 +57,7 @@ class PathDirection(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BedPath:
-    """A path through the bridge of a bed. `ingress`: Bridge port towards the generator. `kind`: None if not known.
+    """A path through the bridge of a bed. `kind`: None if not known.
 
     `inward`, `outward`: Destination addresses of the frames to the backend, and from the backend.
     """
@@ -67,13 +65,9 @@ class BedPath:
     name: str
     station: Station
     hop: NextHop
-    ingress: str
     kind: PathKind | None
     inward: IPAddress
     outward: IPAddress
-
-    def destination(self, direction: PathDirection) -> IPAddress:
-        return self.inward if direction is PathDirection.IN else self.outward
 
 
 def bed_paths(bed: Bed) -> tuple[BedPath, ...]:
@@ -89,15 +83,14 @@ def bed_paths(bed: Bed) -> tuple[BedPath, ...]:
             f"service {bed.service.name} has {len(stations)} backends on machines of their own, and at most "
             f"{MAX_BED_PATHS} paths are measured in a run: name another service with --service"
         )
-    ingress, net = bed.balancer.uplinks.ingress[0], _NETS[bed.profile(clients=_CLIENTS, seed=0).family]
-    kinds = _kinds(bed)
+    kinds, net = _kinds(bed), _NETS[bed.profile(clients=_CLIENTS, seed=0).family]
     found = list[BedPath]()
     for number, (name, station) in enumerate(stations.items()):
         hop = next(backend.next_hop for backend in bed.service.backends if backend.name == name)
         # A MAC that the agent finds by ARP is known here from the interface.
         hop = hop if hop.is_known else with_mac(hop, parse_mac(station.mac))
         kind = kinds.get(hop.port)
-        found.append(BedPath(name, station, hop, ingress, kind, net[1 + 2 * number], net[2 + 2 * number]))
+        found.append(BedPath(name, station, hop, kind, net[1 + 2 * number], net[2 + 2 * number]))
     return tuple(found)
 
 
@@ -127,12 +120,13 @@ def kind_of(device: Device) -> PathKind | None:
 
 def path_profile(bed: Bed, path: BedPath, direction: PathDirection, *, seed: int) -> LoadProfile:
     """Return the load of a path in a direction. Raises MeasureError if the service serves no UDP."""
-    profile = replace(bed.profile(clients=_CLIENTS, seed=seed), vip=path.destination(direction))
+    profile = bed.profile(clients=_CLIENTS, seed=seed)
     if direction is PathDirection.IN:
-        return profile
+        return replace(profile, vip=path.inward)
     # The bridge gives the generator's frames this source MAC, so switches on the way have learned its port.
     back = bed.service.source_mac
-    return replace(profile, source_mac=path.station.mac, gateway_mac=bed.generator.mac if back is None else str(back))
+    gateway_mac = bed.generator.mac if back is None else str(back)
+    return replace(profile, vip=path.outward, source_mac=path.station.mac, gateway_mac=gateway_mac)
 
 
 # The flows of the paths, in addition to those of the config.
@@ -140,12 +134,12 @@ def path_profile(bed: Bed, path: BedPath, direction: PathDirection, *, seed: int
 
 def path_flows(bed: Bed, paths: Sequence[BedPath]) -> tuple[str, ...]:
     """Return a flow for each direction of each path, in the format of `ovs-ofctl add-flows`."""
-    flows = list[str]()
+    flows, ingress = list[str](), bed.balancer.uplinks.ingress[0]
     for path in paths:
         port = path.hop.port
-        inward = (*rewrites(path.hop, bed.service.source_mac), _output(port, in_port=path.ingress))
-        outward = (SetField(Field.DL_DST, parse_mac(bed.generator.mac).value), _output(path.ingress, in_port=port))
-        flows.append(_flow(path.ingress, path.inward, inward))
+        inward = (*rewrites(path.hop, bed.service.source_mac), _output(port, in_port=ingress))
+        outward = (SetField(Field.DL_DST, parse_mac(bed.generator.mac).value), _output(ingress, in_port=port))
+        flows.append(_flow(ingress, path.inward, inward))
         flows.append(_flow(port, path.outward, outward))
     return tuple(flows)
 
@@ -211,17 +205,6 @@ class PathTrial:
 
 
 @dataclass(frozen=True, slots=True)
-class PathWindow:
-    """The trials of simultaneous loads. `first`, `last`: The switch while all loads ran. `by_switch`: Of the whole
-    loads."""
-
-    trials: tuple[PathTrial, ...]
-    first: SwitchReading | None
-    last: SwitchReading | None
-    by_switch: SwitchedFrames
-
-
-@dataclass(slots=True)
 class PathBench:
     """Sends loads on the paths of a bed. `generators`: By the role of the sender."""
 
@@ -230,7 +213,6 @@ class PathBench:
     generators: Mapping[str, PacketGenerator]
     frame_bytes: int
     seed: int
-    _profiles: dict[tuple[str, PathDirection], LoadProfile] = field(default_factory=dict)
 
     def path(self, name: str) -> BedPath:
         return next(path for path in self.paths if path.name == name)
@@ -240,7 +222,7 @@ class PathBench:
         for load in loads:
             seconds_s = max(_LEARNING_S, 2 / _LEARNING_PPS)
             before = self._counts([load])
-            self._start(load, offered_pps=_LEARNING_PPS, seconds_s=seconds_s).wait()
+            self._start(replace(load, offered_pps=_LEARNING_PPS), seconds_s=seconds_s).wait()
             sender, receiver = load.ends(self.bed)
             if settled_counts(self._ends([load]))[receiver.role].rx == before[receiver.role].rx:
                 raise MeasureError(
@@ -249,17 +231,20 @@ class PathBench:
                     + (" `--directions in` leaves this direction out" if load.direction is PathDirection.OUT else "")
                 )
 
-    def run(self, loads: Sequence[PathLoad], *, seconds_s: float, reads_switch: bool = False) -> PathWindow:
-        """Send loads at the same time, and count their frames. Raises MeasureError.
+    def run(
+        self, loads: Sequence[PathLoad], *, seconds_s: float, reads_switch: bool = False
+    ) -> tuple[list[PathTrial], dict[str, Value]]:
+        """Send loads at the same time; return the result of each, and the values of the switch. Raises MeasureError.
 
-        `loads`: One or two, with different receivers. `reads_switch`: Whether to read also what they cost the switch.
+        `loads`: One or two, with different receivers. `reads_switch`: Whether to read also what they cost the switch
+        while all of them run.
         """
-        inward = PathDirection.IN
-        ports = [load.path.ingress if load.direction is inward else load.path.hop.port for load in loads]
+        inward, ingress = PathDirection.IN, self.bed.balancer.uplinks.ingress[0]
+        ports = [ingress if load.direction is inward else load.path.hop.port for load in loads]
         counters = SwitchCounters(self.bed, cookie=f"{COOKIE:#x}/-1", ports=ports)
         at_first, before = counters.read(), self._counts(loads)
         whole_s = seconds_s + _LONGEST_READINGS_S
-        running = [self._start(load, offered_pps=load.offered_pps, seconds_s=whole_s) for load in loads]
+        running = [self._start(load, seconds_s=whole_s) for load in loads]
         try:
             self._await_start(loads, before, running)
             first_switch = read_switch(self.bed.dpu) if reads_switch else None
@@ -275,23 +260,22 @@ class PathBench:
         done = [one.stop() for one in running]
         after = settled_counts(self._ends(loads))
         late = () if in_time else ("a load ended before the rates were read: the machine is too slow or too busy",)
-        trials = tuple(_trials(self.bed, loads, done, (before, first, last, after), late))
+        trials = [*_trials(self.bed, loads, done, (before, first, last, after), late)]
         least = sum(trial.received - slack(0) for trial in trials)
-        by_switch = counters.frames_since(at_first, received=least)
-        return PathWindow(trials, first_switch, last_switch, by_switch)
+        values: dict[str, Value] = {**counters.frames_since(at_first, received=least).values}
+        if first_switch is not None and last_switch is not None:
+            packets = trials[0].received_pps * (last_switch.at_s - first_switch.at_s)
+            values |= last_switch.since(first_switch, packets=max(1.0, packets))
+        return trials, values
 
-    def _start(self, load: PathLoad, *, offered_pps: float | None, seconds_s: float) -> RunningLoad:
-        profile = self._profile(load)
-        generator = self.generators[load.ends(self.bed)[0].role]
+    def _start(self, load: PathLoad, *, seconds_s: float) -> RunningLoad:
+        generator, rate = self.generators[load.ends(self.bed)[0].role], load.offered_pps
         # At full speed, tcpreplay takes only whole seconds.
-        seconds_s = seconds_s if offered_pps is not None else math.ceil(seconds_s)
-        return generator.start(profile, frame_bytes=self.frame_bytes, offered_pps=offered_pps, seconds_s=seconds_s)
+        seconds_s = seconds_s if rate is not None else math.ceil(seconds_s)
+        return generator.start(self._profile(load), frame_bytes=self.frame_bytes, offered_pps=rate, seconds_s=seconds_s)
 
     def _profile(self, load: PathLoad) -> LoadProfile:
-        key = load.path.name, load.direction
-        if key not in self._profiles:
-            self._profiles[key] = path_profile(self.bed, load.path, load.direction, seed=self.seed)
-        return self._profiles[key]
+        return path_profile(self.bed, load.path, load.direction, seed=self.seed)
 
     def prepare(self, load: PathLoad) -> None:
         """Write the frames of a load to the sender before measurements, which would wait for that."""
@@ -400,22 +384,17 @@ def path_bench(bed: Bed, directions: Sequence[PathDirection], *, seed: int) -> I
         senders = [bed.generator]
         if PathDirection.OUT in directions:
             senders += [path.station for path in paths]
-        generators = {station.role: stack.enter_context(_generator(station)) for station in senders}
+        generators = dict[str, PacketGenerator]()
+        for station in senders:
+            try:
+                generators[station.role] = stack.enter_context(packet_generator(station))
+            except CommandMissing as missing:
+                raise MeasureError(
+                    f"{station.role} on {station.place.name} has no {missing.program}, which sends the load: "
+                    f"`apt-get install {missing.package}` there, or measure with `--directions in`"
+                ) from None
         stack.enter_context(added_flows(bed, COOKIE, path_flows(bed, paths)))
         yield PathBench(bed, paths, generators, frame_bytes, seed)
-
-
-@contextmanager
-def _generator(station: Station) -> Iterator[PacketGenerator]:
-    with ExitStack() as stack:
-        try:
-            generator = stack.enter_context(packet_generator(station))
-        except CommandMissing as missing:
-            raise MeasureError(
-                f"{station.role} on {station.place.name} has no {missing.program}, which sends the load: "
-                f"`apt-get install {missing.package}` there, or measure with `--directions in`"
-            ) from None
-        yield generator
 
 
 # The experiment: rate and latency of each path alone, and the rates of pairs at the same time.
@@ -449,13 +428,13 @@ _ROUND_TRIPS = {False: 200, True: 50}
 def _overload(bench: PathBench, load: PathLoad, trial_s: float) -> float:
     """Return a rate at which frames are lost; if none is lost at any rate, the highest rate of the generator."""
     seconds_s = min(trial_s, 1.0)
-    flood = bench.run([load], seconds_s=seconds_s).trials[0]
+    (flood,), _ = bench.run([load], seconds_s=seconds_s)
     offered = flood.received_pps * _OVERLOAD
     # A software switch that shares its processors with the generator forwards more packets of a lower load.
     for _ in range(_MOST_RAISES):
         if offered >= flood.sent_pps:
             break
-        trial = bench.run([replace(load, offered_pps=offered)], seconds_s=seconds_s).trials[0]
+        (trial,), _ = bench.run([replace(load, offered_pps=offered)], seconds_s=seconds_s)
         if trial.received_pps < trial.sent_pps * (1 - _LOSS_SHARE):
             break
         offered *= _RAISE
@@ -468,17 +447,13 @@ def _measurement(bench: PathBench, loads: Sequence[PathLoad], *, round_trips: in
     is_asked = len(loads) == 1 and loads[0].direction is PathDirection.IN
     if is_asked:
         values["rtt_us"] = bench.round_trips(loads[0].path, count=round_trips)
-    window = bench.run(loads, seconds_s=trial_s, reads_switch=is_asked)
-    for prefix, load, trial in zip(("", "beside_"), loads, window.trials, strict=False):
+    trials, by_switch = bench.run(loads, seconds_s=trial_s, reads_switch=is_asked)
+    for prefix, load, trial in zip(("", "beside_"), loads, trials, strict=False):
         values |= _values(prefix, load, trial)
-    values |= window.by_switch.values
-    suspect = list(dict.fromkeys(reason for trial in window.trials for reason in trial.suspect))
-    if window.first is not None and window.last is not None:
-        packets = window.trials[0].received_pps * (window.last.at_s - window.first.at_s)
-        values |= window.last.since(window.first, packets=max(1.0, packets))
+    suspect = list(dict.fromkeys(reason for trial in trials for reason in trial.suspect))
     if values.get("rtt_us") == []:
         suspect.append(f"no frame came back on path {loads[0].path.name}")
-    return Measurement(values, tuple(suspect))
+    return Measurement(values | by_switch, tuple(suspect))
 
 
 def _values(prefix: str, load: PathLoad, trial: PathTrial) -> dict[str, Value]:

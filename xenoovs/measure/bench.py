@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from xenoovs.dataclass import asdict, dataclass
+from xenoovs.dataclass import dataclass
 from xenoovs.display import quantity
 from xenoovs.errors import CommandFailed, MeasureError
 from xenoovs.measure.bed import PKTGEN, Bed, Station
@@ -72,14 +72,6 @@ class TrialResult:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class LoadReading:
-    """Counters before a load. `switch`: None if Open vSwitch was not read."""
-
-    interfaces: Mapping[str, InterfaceCounts]
-    switch: SwitchCounts | None = None
-
-
 @dataclass(slots=True)
 class LoadBench:
     bed: Bed
@@ -91,9 +83,9 @@ class LoadBench:
     def counted(self) -> list[Station]:
         return [self.bed.generator, self.bed.dpu, *self.bed.backends.values()]
 
-    def read(self) -> LoadReading:
+    def read(self) -> tuple[dict[str, InterfaceCounts], SwitchCounts]:
         """Return all counters, for a load that matches the flows of the config. Raises MeasureError."""
-        return LoadReading(read_counts(self.counted), self.switch.read())
+        return read_counts(self.counted), self.switch.read()
 
     def announce_backends(self) -> None:
         """Send a packet from each backend, so that switches on the way learn its port and do not flood the load."""
@@ -104,18 +96,16 @@ class LoadBench:
     def learn(self, *, frame_bytes: int) -> None:
         """Send each client's frames slowly, so that the switch makes its megaflows (RFC 2544, section 23)."""
         self.generator.prepare(self.profile, frame_bytes=frame_bytes)
-        self.generator.start(
-            self.profile, frame_bytes=frame_bytes, offered_pps=_LEARNING_PPS, seconds_s=_LEARNING_S
-        ).wait()
+        self.start(frame_bytes, offered_pps=_LEARNING_PPS, seconds_s=_LEARNING_S).wait()
 
     def trial(self, *, frame_bytes: int, offered_pps: float | None, seconds_s: float) -> TrialResult:
         """Send a load, wait for its last frames, and count; repeat once if a counter went back. Raises MeasureError."""
         self.generator.prepare(self.profile, frame_bytes=frame_bytes)
         for _ in range(_MOST_TRIES):
             self.announce_backends()
-            before = self.read()
+            before, at_switch = self.read()
             running = self.start(frame_bytes, offered_pps=offered_pps, seconds_s=seconds_s)
-            found = self.result(before, running, offered_pps=offered_pps)
+            found = self.result(before, running, offered_pps=offered_pps, at_switch=at_switch)
             if not found.frames.went_back:
                 break
         return found
@@ -125,25 +115,25 @@ class LoadBench:
 
     def result(
         self,
-        before: LoadReading,
+        before: Mapping[str, InterfaceCounts],
         running: RunningLoad,
         *,
         offered_pps: float | None,
+        at_switch: SwitchCounts | None = None,
         elsewhere: int = 0,
         beside: int = 0,
     ) -> TrialResult:
         """Wait for the end of a load, and return its result.
 
-        `elsewhere`: Frames that another machine sent to the service during the load. `beside`: Frames that another
-        program sent from the generator's interface.
+        `at_switch`: Counts before a load that matches the flows of the config; None for other loads. `elsewhere`:
+        Frames that another machine sent to the service during the load. `beside`: Frames that another program sent
+        from the generator's interface.
         """
         done = running.wait()
-        frames = counted_frames(
-            before.interfaces, settled_counts(self.counted), backends=self.bed.backends, also_sent=elsewhere
-        )
+        frames = counted_frames(before, settled_counts(self.counted), backends=self.bed.backends, also_sent=elsewhere)
         by_switch = None
-        if before.switch is not None:
-            by_switch = self.switch.frames_since(before.switch, received=frames.received - frames.slack)
+        if at_switch is not None:
+            by_switch = self.switch.frames_since(at_switch, received=frames.received - slack(frames.sent))
         suspect = (
             *frames.suspect,
             *done.suspect,
@@ -237,18 +227,14 @@ def forwarded_load(
     bed = bench.bed
     begun_s = time.monotonic()
     at_first = read_switch(bed.dpu)
-    before = LoadReading(read_counts(bench.counted))
+    before = read_counts(bench.counted)
     reading_s = time.monotonic() - begun_s
     # The load must last until the end of all readings.
     seconds_s = times.warm_up_s + times.counted_s + _READINGS * reading_s
     running = bench.generator.start(profile, frame_bytes=frame_bytes, offered_pps=None, seconds_s=seconds_s)
     deadline_s = time.monotonic() + _START_TIMEOUT_S
     # If no counter moves, the generator has failed, or the next readings will show that nothing was received.
-    while (
-        read_counts(bench.counted) == before.interfaces
-        and running.command.exit_code is None
-        and time.monotonic() < deadline_s
-    ):
+    while read_counts(bench.counted) == before and running.command.exit_code is None and time.monotonic() < deadline_s:
         time.sleep(_STEP_S)
     time.sleep(times.warm_up_s)
     first, middle = read_switch(bed.dpu), read_counts(bed.backends.values())
@@ -271,7 +257,7 @@ def forwarded_load(
     if at_last.missed < at_first.missed:
         suspect.append("the counters of the datapath went back: ovs-vswitchd was restarted meanwhile")
     values["memory_bytes"] = max(0, at_last.memory_bytes - at_first.memory_bytes)
-    return values | asdict(megaflow_totals(bed.dpu, bed.balancer.uplinks.ingress)), suspect
+    return values | megaflow_totals(bed.dpu, bed.balancer.uplinks.ingress), suspect
 
 
 PACKET_PROGRAM = Path(__file__).with_name("packet_program.py").read_text()

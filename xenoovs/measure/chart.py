@@ -78,7 +78,7 @@ class Panel:
 
     title: str
     x: Axis
-    y: Axis
+    y: Axis = Axis("")
     lines: tuple[ChartLine, ...] = ()
     boxes: tuple[Box, ...] = ()
     bars: tuple[Bars, ...] = ()
@@ -100,13 +100,13 @@ class ChartTable:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A picture of one experiment. `subtitles`: One for each run. `panels`: Row by row, `columns` in each."""
+    """A picture of one experiment. `panels`: Row by row, `columns` in each. `subtitles`: One for each run."""
 
-    name: str
     title: str
     panels: tuple[Panel, ...]
     caption: str
     table: ChartTable
+    name: str = ""
     subtitles: tuple[str, ...] = ()
     verdicts: tuple[tuple[ClaimVerdict, ...], ...] = ()
     columns: int = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
 
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import counted, worded
@@ -54,6 +55,7 @@ def chart_of(runs: Sequence[RecordedRun], labels: Sequence[str]) -> Chart | None
     chart = make(sources)
     return replace(
         chart,
+        name=runs[0].run.experiment,
         subtitles=tuple(f"{one.prefix}{subtitle_of(one.run)}" for one in sources),
         verdicts=tuple(map(_verdicts, sources)),
         notes=(*chart.notes, *_few_repeats(chart)),
@@ -148,11 +150,11 @@ def _interval(samples: Sequence[Sample], key: str) -> tuple[float | None, float 
 
 def _table(
     sources: Sequence[_RunSource],
-    keys: Mapping[str, str],
+    keys: Sequence[str],
     columns: Sequence[str],
     cells: Callable[[_RunSource, Values, Sequence[Sample]], Iterable[Cell]],
 ) -> ChartTable:
-    """Return a table with a row for each point. `keys`: Keys of points, by column header."""
+    """Return a table with a row for each point. `keys`: Keys of points."""
     rows = tuple(
         (
             one.prefix.rstrip(": "),
@@ -162,10 +164,10 @@ def _table(
             len(samples),
         )
         for one in sources
-        for point, samples in one.groups(*keys.values()).items()
+        for point, samples in one.groups(*keys).items()
     )
     # Without a NIC the share of packets that it forwards is empty, and its column is not shown.
-    return ChartTable(("run", *keys, *columns, "forwarded by the NIC", "repeats"), rows)
+    return ChartTable(("run", *_spaced(keys), *columns, "forwarded by the NIC", "repeats"), rows)
 
 
 def _published_curves(experiment: str, panel: str = "") -> Iterator[ChartLine]:
@@ -214,13 +216,12 @@ def _rate_chart(sources: Sequence[_RunSource]) -> Chart:
     )
     columns = ("throughput pps", "low", "high", "forwarding pps", "of line rate", "L1 Gbit/s", "payload Gbit/s")
     return Chart(
-        "rate",
         "Packet rate over frame size",
         panels,
         "Throughput is the highest rate without any loss (RFC 2544, section 26.1), the forwarding rate the highest "
         "that arrived at any load. Bars at the points are confidence intervals of 95 % over the repeats. Layer 1 (L1) "
         "counts preamble and gap too, payload is that of UDP.",
-        _table(sources, {"frame bytes": "frame_bytes"}, columns, _rate_cells),
+        _table(sources, ("frame_bytes",), columns, _rate_cells),
         columns=2,
     )
 
@@ -270,7 +271,6 @@ def _latency_chart(sources: Sequence[_RunSource]) -> Chart:
     stamps = sorted({str(s.values.get("timestamps")) for one in sources for s in one.run.samples})
     columns = ("run", "split", "base load", "p25 us", "median us", "p75 us", "p99 us", "p99.9 us", "answers", "repeats")
     return Chart(
-        "latency",
         "Round-trip time under base load",
         tuple(panels),
         "Boxes hold the middle half of all answers with the median as a line; whiskers end at 1 % and 99 %. "
@@ -300,13 +300,12 @@ def _loss_chart(sources: Sequence[_RunSource]) -> Chart:
         tuple(line for line in lines if line.marks),
     )
     return Chart(
-        "loss",
         "Loss over offered load",
         (panel,),
         "100 % is the rate that the run found at its beginning: the highest at which at most 0.1 % was lost.",
         _table(
             sources,
-            {"frame bytes": "frame_bytes", "offered share": "offered_share"},
+            ("frame_bytes", "offered_share"),
             ("offered pps", "sent", "received", "lost", "loss share", "low", "high"),
             _loss_cells,
         ),
@@ -335,14 +334,13 @@ def _echo_chart(sources: Sequence[_RunSource]) -> Chart:
         tuple(line for line in lines if line.marks),
     )
     return Chart(
-        "echo",
         "TCP echo over the size of the message",
         (panel,),
         "Time from the first byte of a message to the last byte of its echo, on an open connection. Where the mean is "
         "far above the median, a few messages were much slower than the others; published figures are means.",
         _table(
             sources,
-            {"target": "target", "offload": "offload", "bytes": "bytes"},
+            ("target", "offload", "bytes"),
             ("mean us", "low", "high", "median us"),
             lambda _one, _point, samples: (*_interval(samples, "mean_us"), *_estimates(samples, ["median_us"])),
         ),
@@ -370,7 +368,6 @@ class _BarChart:
     `more`: Keys of values that only the table shows. `color`: Format of the last key's value in the legend.
     """
 
-    name: str
     title: str
     caption: str
     keys: tuple[str, ...]
@@ -394,71 +391,21 @@ class _BarChart:
                 bars.append(Bars(self.color.format(int(color)), marks, number))
             if any(each.marks for each in bars):
                 axis = Axis("", is_log=is_log, unit=unit)
-                panels.append(Panel(title, axis, Axis(""), bars=tuple(bars), categories=rows))
+                panels.append(Panel(title, axis, bars=tuple(bars), categories=rows))
         values = (*(key for key, *_ in self.figures), *self.more)
         return Chart(
-            self.name,
             self.title,
             tuple(panels),
             self.caption,
-            _table(
-                sources, _spaced(self.keys), [*_spaced(values)], lambda _one, _point, each: _estimates(each, values)
-            ),
+            _table(sources, self.keys, _spaced(values), lambda _one, _point, each: _estimates(each, values)),
             # Two panels side by side are too small to read in a narrow window.
             columns=1 if len(panels) < 3 else 2,
             notes=further_runs(sources),
         )
 
 
-def _spaced(keys: Iterable[str]) -> dict[str, str]:
-    return {key.replace("_", " "): key for key in keys}
-
-
-_designs_chart = _BarChart(
-    "designs",
-    "The same load through other designs of a balancer",
-    "All designs balance the same clients over the same backends on the same switch, in one run. Bars are means of "
-    "the repeats with confidence intervals of 95 %.",
-    ("design", "clients"),
-    (("forwarding_pps", "packets a second, in thousands", 1e3, False), ("megaflows", "megaflows (log scale)", 1, True)),
-    "{:,} clients",
-    lambda design: DESIGNS.get(str(design), str(design)),
-    ("cpu_us", "first_packet_us", "upcalls_pps", "memory_bytes"),
-)
-_next_hops_chart = _BarChart(
-    "next-hops",
-    "The same load by each way to the backends",
-    "The load goes to each service in turn, in one run. CPU is the time of ovs-vswitchd and of soft interrupts of "
-    "the whole machine: what offloading gives back. Bars are means of the repeats with confidence intervals of 95 %.",
-    ("service", "way", "frame_bytes"),
-    (
-        ("forwarding_bps", "Gbit/s of frames that reached a backend", 1e9, False),
-        ("cpu_cores", "CPU of the switch meanwhile, cores", 1, False),
-        ("forwarding_pps", "packets a second, in thousands", 1e3, False),
-        ("cpu_us", "CPU of the switch a packet, microseconds", 1, False),
-    ),
-    "frames of {} bytes",
-    lambda service, way: way if way == service else f"{service}: {way}",
-    ("megaflows", "upcalls", "vswitchd_cpu_s", "softirq_cpu_s"),
-)
-
-
-_insert_chart = _BarChart(
-    "insert",
-    "New entries",
-    "Rule: from the packet of a new client until its rule is in the NIC, without one in the datapath. Update: until "
-    "all entries have another backend while packets come. Bars are means of the repeats; of lists, of their medians.",
-    ("entries",),
-    (
-        ("first_packet_us", "first packet, microseconds", 1, False),
-        ("rule_us", "first packet to rule, microseconds", 1, False),
-        ("inserts_pps", "inserts a second, in thousands", 1e3, False),
-        ("update_s", "update under load, seconds", 1, False),
-    ),
-    "{:,} entries",
-    lambda: "new entries",
-    ("offloads_pps", "update_loss_share"),
-)
+def _spaced(keys: Iterable[str]) -> list[str]:
+    return [key.replace("_", " ") for key in keys]
 
 
 def _entries_chart(sources: Sequence[_RunSource]) -> Chart:
@@ -482,15 +429,14 @@ def _entries_chart(sources: Sequence[_RunSource]) -> Chart:
     published = Panel("published by others, Gbit/s", x, Axis("", unit=1e9), tuple(_published_curves("entries")))
     values = (*(key for key, *_ in figures), "megaflows", "forwarding_bps", "cpu_cores")
     return Chart(
-        "entries",
         "Packets beside active entries",
         (*panels, published),
         "Every entry has traffic: masked blocks, single clients, or five-tuples, with a megaflow each. Where a NIC has "
         "no room for the rules, the rate falls. Bars at the points are confidence intervals of 95 % over the repeats.",
         _table(
             sources,
-            _spaced(("kind", "entries")),
-            [*_spaced(values)],
+            ("kind", "entries"),
+            _spaced(values),
             lambda _one, _point, samples: _estimates(samples, values),
         ),
         columns=2,
@@ -519,7 +465,6 @@ def _completion_chart(sources: Sequence[_RunSource]) -> Chart:
     rows = tuple(row for one in sources for row in _completion_rows(one.run, one.prefix))
     rehash = "with" if first.run.options.get("txrehash") else "without"
     return Chart(
-        "completion",
         "Flow completion time beside an elephant",
         (_completion_panel(figures_of(first.run.points, first.samples)), _published_completion()),
         "Some flows begin together, and the time of the slowest counts. Bars are medians of the samples with "
@@ -548,7 +493,7 @@ def _completion_panel(scenes: Mapping[Scene, Sequence[CompletionFigures]]) -> Pa
                 marks[_UNDISTURBED][title] = ChartMark.exactly(one.undisturbed_s / _MS)
     bars = tuple(Bars(name, of_design, color) for color, (name, of_design) in enumerate(marks.items()) if of_design)
     categories = tuple(map(scene_title, shown or scenes))
-    return Panel("measured here, medians", _MILLISECONDS, Axis(""), bars=bars, categories=categories)
+    return Panel("measured here, medians", _MILLISECONDS, bars=bars, categories=categories)
 
 
 def _published_completion() -> Panel:
@@ -560,7 +505,7 @@ def _published_completion() -> Panel:
     colors = {name: color for color, name in enumerate(_ROUTING_NAMES.values())}
     bars = tuple(Bars(name, of_design, colors[name]) for name, of_design in marks.items())
     title = f"DOCA-AR on BlueField-2, 5 MB a flow, means ({OTHER_HARDWARE})"
-    return Panel(title, _MILLISECONDS, Axis(""), bars=bars, categories=tuple(scenes))
+    return Panel(title, _MILLISECONDS, bars=bars, categories=tuple(scenes))
 
 
 def _completion_rows(recorded: RecordedRun, prefix: str) -> Iterator[tuple[Cell, ...]]:
@@ -574,8 +519,8 @@ def _completion_rows(recorded: RecordedRun, prefix: str) -> Iterator[tuple[Cell,
                 scene.size,
                 scene.load,
                 one.design,
-                *(value / _MS for value in (one.least_s, one.median_s, found.low, found.high, one.greatest_s)),
-                one.mean_s / _MS,
+                *(value / _MS for value in (min(one.times_s), one.median_s, found.low, found.high, max(one.times_s))),
+                fmean(one.times_s) / _MS,
                 None if one.undisturbed_s is None else one.undisturbed_s / _MS,
                 None if one.undisturbed_s is None else one.median_s / one.undisturbed_s,
                 one.gain,
@@ -605,7 +550,6 @@ def _paths_chart(sources: Sequence[_RunSource]) -> Chart:
         rows += [_path_row(run, path) for path in one.paths]
         rows += [_pair_row(run, pair) for pair in one.pairs]
     return Chart(
-        "paths",
         "Paths through the bridge, alone and together",
         (*_alone_panels(first), *_pair_panels(first)),
         "A path alone carries what arrives of a load above its rate. Two paths at the same time reach 200 % of their "
@@ -635,14 +579,12 @@ def _alone_panels(found: MeasuredPaths) -> Iterator[Panel]:
     if rates:
         most = max(path.rate_pps.estimate for path in found.paths)
         prefix, unit = ("million", 1e6) if most >= 1e6 else ("thousand", 1e3)
-        yield Panel(
-            f"alone, {prefix} packets a second", Axis("", unit=unit), Axis(""), bars=tuple(rates), categories=names
-        )
+        yield Panel(f"alone, {prefix} packets a second", Axis("", unit=unit), bars=tuple(rates), categories=names)
     trips = {
         path.end.path: ChartMark(0, path.rtt_us, path.is_suspect) for path in found.paths if path.rtt_us is not None
     }
     if trips:
-        yield Panel("round trip, microseconds", Axis(""), Axis(""), bars=(Bars("", trips, 2),), categories=names)
+        yield Panel("round trip, microseconds", Axis(""), bars=(Bars("", trips, 2),), categories=names)
 
 
 def _pair_panels(found: MeasuredPaths) -> Iterator[Panel]:
@@ -655,7 +597,7 @@ def _pair_panels(found: MeasuredPaths) -> Iterator[Panel]:
         for pair in pairs:
             names = ", ".join(dict.fromkeys((pair.one.path, pair.other.path)))
             marks[f"{names}: {pair.verdict.value}"] = ChartMark(0, _percents(pair.reached), pair.is_suspect)
-        yield Panel(title, Axis("", ticks=_REACHED), Axis(""), bars=(Bars("", marks, color),), categories=tuple(marks))
+        yield Panel(title, Axis("", ticks=_REACHED), bars=(Bars("", marks, color),), categories=tuple(marks))
 
 
 def _percents(share: Interval) -> Interval:
@@ -695,10 +637,52 @@ _CHARTS: Mapping[str, Callable[[Sequence[_RunSource]], Chart]] = {
     "loss": _loss_chart,
     "echo": _echo_chart,
     "completion": _completion_chart,
-    "designs": _designs_chart,
-    "next-hops": _next_hops_chart,
+    "designs": _BarChart(
+        "The same load through other designs of a balancer",
+        "All designs balance the same clients over the same backends on the same switch, in one run. Bars are means of "
+        "the repeats with confidence intervals of 95 %.",
+        ("design", "clients"),
+        (
+            ("forwarding_pps", "packets a second, in thousands", 1e3, False),
+            ("megaflows", "megaflows (log scale)", 1, True),
+        ),
+        "{:,} clients",
+        lambda design: DESIGNS.get(str(design), str(design)),
+        ("cpu_us", "first_packet_us", "upcalls_pps", "memory_bytes"),
+    ),
+    "next-hops": _BarChart(
+        "The same load by each way to the backends",
+        "The load goes to each service in turn, in one run. CPU is the time of ovs-vswitchd and of soft interrupts of "
+        "the whole machine: what offloading gives back. Bars are means of the repeats with confidence intervals of "
+        "95 %.",
+        ("service", "way", "frame_bytes"),
+        (
+            ("forwarding_bps", "Gbit/s of frames that reached a backend", 1e9, False),
+            ("cpu_cores", "CPU of the switch meanwhile, cores", 1, False),
+            ("forwarding_pps", "packets a second, in thousands", 1e3, False),
+            ("cpu_us", "CPU of the switch a packet, microseconds", 1, False),
+        ),
+        "frames of {} bytes",
+        lambda service, way: way if way == service else f"{service}: {way}",
+        ("megaflows", "upcalls", "vswitchd_cpu_s", "softirq_cpu_s"),
+    ),
     "entries": _entries_chart,
-    "insert": _insert_chart,
+    "insert": _BarChart(
+        "New entries",
+        "Rule: from the packet of a new client until its rule is in the NIC, without one in the datapath. Update: "
+        "until all entries have another backend while packets come. Bars are means of the repeats; of lists, of their "
+        "medians.",
+        ("entries",),
+        (
+            ("first_packet_us", "first packet, microseconds", 1, False),
+            ("rule_us", "first packet to rule, microseconds", 1, False),
+            ("inserts_pps", "inserts a second, in thousands", 1e3, False),
+            ("update_s", "update under load, seconds", 1, False),
+        ),
+        "{:,} entries",
+        lambda: "new entries",
+        ("offloads_pps", "update_loss_share"),
+    ),
     "paths": _paths_chart,
 }
 

@@ -7,6 +7,7 @@ import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import click
@@ -147,12 +148,11 @@ def check_bed(file: BedFile, *, experiments: Sequence[str] = EXPERIMENTS) -> lis
                 begun_s = time.time()
                 needs = machine_needs(kind, driver=role.driver, experiments=experiments)
                 text = station.run("sh", "-c", script_of(role, needs, is_dpu=kind == "dpu")).stdout
-            except CommandFailed as failed:
-                problem = f"commands do not run in {role.host.text}: {last_line(failed)}"
-                found.append(BedFinding(role.role, problem, ""))
-                continue
             except XenoovsError as error:
-                found.append(BedFinding(role.role, str(error), ""))
+                problem = str(error)
+                if isinstance(error, CommandFailed):
+                    problem = f"commands do not run in {role.host.text}: {last_line(error)}"
+                found.append(BedFinding(role.role, problem, ""))
                 continue
             if not station.place.is_root:
                 problem = f"commands on {station.place.name} do not run as root"
@@ -174,34 +174,26 @@ def script_of(role: BedRole, needs: Sequence[MachineNeed], *, is_dpu: bool) -> s
 def judge_machine(
     role: BedRole, text: str, needs: Sequence[MachineNeed], *, clock_s: float, took_s: float
 ) -> Iterator[BedFinding]:
+    error, warning = partial(BedFinding, role.role), partial(BedFinding, role.role, is_error=False)
     lines = [line.split("=", 1) for line in text.splitlines() if "=" in line]
     facts = dict(lines)
     missing = {value for key, value in lines if key == "missing"}
     yield from (_missing(role.role, need) for need in needs if need.name in missing)
     for key, value in lines:
         if key == "absent":
-            yield BedFinding(role.role, f"there is no interface {value}", "ip -brief link")
+            yield error(f"there is no interface {value}", "ip -brief link")
         elif key == "bridge" and not value.partition(" ")[2]:
-            yield BedFinding(
-                role.role, f"{value.strip()} is no port of a bridge", f"ovs-vsctl add-port BRIDGE {value.strip()}"
-            )
+            port = value.strip()
+            yield error(f"{port} is no port of a bridge", f"ovs-vsctl add-port BRIDGE {port}")
         elif key == "link" and (link := _LINK.fullmatch(value)):
             yield from _judge_link(role.role, link, cpus=int(facts["cpus"]), nodes=int(facts["nodes"]))
     if facts["governor"] not in ("", "performance"):
-        yield BedFinding(
-            role.role,
-            f"the CPU governor is {facts['governor']}: rates depend on how fast it reacts",
-            "cpupower frequency-set -g performance",
-            is_error=False,
-        )
+        problem = f"the CPU governor is {facts['governor']}: rates depend on how fast it reacts"
+        yield warning(problem, "cpupower frequency-set -g performance")
     late_s = float(facts["time"]) - clock_s
     if not -_MOST_CLOCK_S <= late_s <= took_s + _MOST_CLOCK_S:
-        yield BedFinding(
-            role.role,
-            f"its clock is {span(abs(late_s))} {'ahead' if late_s > 0 else 'behind'}",
-            "timedatectl set-ntp true",
-            is_error=False,
-        )
+        problem = f"its clock is {span(abs(late_s))} {'ahead' if late_s > 0 else 'behind'}"
+        yield warning(problem, "timedatectl set-ntp true")
 
 
 def _missing(role: str, need: MachineNeed) -> BedFinding:
@@ -212,33 +204,22 @@ def _missing(role: str, need: MachineNeed) -> BedFinding:
 
 
 def _judge_link(role: str, link: re.Match[str], *, cpus: int, nodes: int) -> Iterator[BedFinding]:
+    error, warning = partial(BedFinding, role), partial(BedFinding, role, is_error=False)
     name, carrier, mtu, speed, queues, node = link.groups()
     if carrier == "0":
-        yield BedFinding(role, f"{name} is down or has no link", f"ip link set dev {name} up")
+        yield error(f"{name} is down or has no link", f"ip link set dev {name} up")
     if int(mtu) < _MTU:
-        yield BedFinding(
-            role, f"{name} has MTU {mtu}; frames of 1518 bytes need {_MTU}", f"ip link set dev {name} mtu {_MTU}"
-        )
+        yield error(f"{name} has MTU {mtu}; frames of 1518 bytes need {_MTU}", f"ip link set dev {name} mtu {_MTU}")
     # A device without a NUMA node is no NIC.
     if int(node) < 0 and speed in ("-1", ""):
         return
     if int(queues) == 1 < cpus:
-        yield BedFinding(
-            role,
-            f"{name} has 1 receive queue and the machine {cpus} CPUs",
-            f"ethtool -L {name} combined {cpus}",
-            is_error=False,
-        )
+        yield warning(f"{name} has 1 receive queue and the machine {cpus} CPUs", f"ethtool -L {name} combined {cpus}")
     if speed.isdigit() and int(speed) < _SLOW_MBPS:
-        rate = quantity(int(speed) * 1e6)
-        yield BedFinding(role, f"{name} runs at {rate}bit/s", f"ethtool {name}", is_error=False)
+        yield warning(f"{name} runs at {quantity(int(speed) * 1e6)}bit/s", f"ethtool {name}")
     if nodes > 1 and int(node) >= 0:
-        yield BedFinding(
-            role,
-            f"{name} is on NUMA node {node} of {nodes}: programs on others are slower",
-            f"numactl --cpunodebind={node} COMMAND",
-            is_error=False,
-        )
+        problem = f"{name} is on NUMA node {node} of {nodes}: programs on others are slower"
+        yield warning(problem, f"numactl --cpunodebind={node} COMMAND")
 
 
 _SLOW_MBPS = 10_000

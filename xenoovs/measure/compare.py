@@ -21,7 +21,6 @@ from xenoovs.measure.bed import Bed, add_flows, added_flows, bridge_flows, resto
 from xenoovs.measure.bench import (
     LOAD_TIMES,
     LoadBench,
-    LoadReading,
     arrival_times,
     forget_megaflows,
     forwarded_load,
@@ -45,14 +44,11 @@ from xenoovs.measure.run import (
     Measurement,
     MeasureSettings,
     PointTable,
-    bed_of,
     in_nic,
     mean_of,
     measure_options,
     microseconds,
     repeats_option,
-    run_on_bed,
-    show_result,
 )
 from xenoovs.measure.samples import BedKind, Plain, Point, RecordedRun, Value
 from xenoovs.model.address import Family, parse_mac
@@ -368,9 +364,9 @@ def _inserted(bench: LoadBench, profile: LoadProfile, size: int) -> dict[str, Va
     try:
         while time.monotonic() < end_s:
             totals = megaflow_totals(bed.dpu, bed.balancer.uplinks.ingress)
-            seen.append((time.monotonic(), totals.megaflows, totals.offloaded_megaflows))
+            seen.append((time.monotonic(), totals["megaflows"], totals["offloaded_megaflows"]))
             is_settled = len(seen) > 20 and seen[-20][1:] == seen[-1][1:]
-            if totals.megaflows >= profile.clients * _FEW_SHARE and is_settled:
+            if totals["megaflows"] >= profile.clients * _FEW_SHARE and is_settled:
                 break
             time.sleep(_POLL_S)
     finally:
@@ -382,7 +378,7 @@ def _updated(
     bench: LoadBench, profile: LoadProfile, every: LoadProfile, size: int
 ) -> tuple[dict[str, Value], tuple[str, ...]]:
     """Change the backend of all entries while their load runs."""
-    before = LoadReading(read_counts(bench.counted))
+    before = read_counts(bench.counted)
     running = bench.generator.start(profile, frame_bytes=size, offered_pps=_UPDATE_PPS, seconds_s=_UPDATE_S)
     time.sleep(_UPDATE_S / 3)
     begun_s = time.monotonic()
@@ -513,19 +509,19 @@ def compare_command(settings: MeasureSettings, *, experiment: str, repeats: int 
     if experiment == "next-hops":
         if settings.service is not None:
             raise click.UsageError("--service is for the other experiments: next-hops measures all that serve UDP.")
-        with bed_of(settings) as bed:
+        with settings.open_bed() as bed:
             ways = next_hops_experiment(bed, quick=settings.quick, seed=settings.seed, repeats=number)
-            recorded = run_on_bed(settings, bed, ways)
+            recorded = settings.measure(bed, ways)
     else:
-        with bed_of(settings) as bed:
+        with settings.open_bed() as bed:
             if bed.kind is BedKind.MACHINES:
                 bridge = f"bridge {bed.balancer.uplinks.bridge} on {bed.dpu.place.name}"
                 added = f"Add up to {MOST_ENTRIES:,} flows to {bridge}"
                 change = f"Replace all flows of {bridge} again and again" if experiment == "designs" else added
                 confirm(f"{change} while this measures?", yes=yes)
             with load_bench(bed, designs_profile(bed, clients=1, seed=settings.seed)) as bench:
-                recorded = run_on_bed(settings, bed, _experiment(experiment, settings, bench, number))
-    show_result(settings, recorded, TABLES[experiment].show)
+                recorded = settings.measure(bed, _experiment(experiment, settings, bench, number))
+    settings.show(recorded, TABLES[experiment].show)
 
 
 def _experiment(name: str, settings: MeasureSettings, bench: LoadBench, repeats: int) -> Experiment:

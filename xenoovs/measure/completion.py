@@ -15,7 +15,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from enum import Enum
 from functools import partial
 from typing import TypeVar
@@ -24,7 +24,7 @@ import click
 
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import counted
-from xenoovs.measure.fabric_bed import FabricBed, FlowGroup, dying_spine, elephant, open_fabric_bed, prepared
+from xenoovs.measure.fabric_bed import FabricBed, dying_spine, elephant, flow_group, open_fabric_bed, prepared
 from xenoovs.measure.routing_designs import RoutingDesign, running_design
 from xenoovs.measure.run import (
     Basis,
@@ -33,12 +33,10 @@ from xenoovs.measure.run import (
     MeasureSettings,
     lab_measure_options,
     repeats_option,
-    run_on_bed,
-    show_result,
 )
-from xenoovs.measure.samples import Plain, Point, RecordedRun, Sample, Value
+from xenoovs.measure.samples import Plain, Point, RecordedRun, Sample
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, Statistic, change, interval
-from xenoovs.measure.verdict import ClaimOutcome, ClaimVerdict, number, numbers, trusted
+from xenoovs.measure.verdict import ClaimOutcome, ClaimVerdict, Judged, number, numbers, trusted
 from xenoovs.terminal.options import data_size
 from xenoovs.terminal.output import echo, print_table
 
@@ -165,28 +163,20 @@ def completion_experiment(
         limit_s = STEADY_LIMIT_S if scene.case is CompletionCase.STEADY else LIMIT_S
         with (
             running_design(bed, RoutingDesign(point["design"])) as running,
-            FlowGroup(bed, flows=scene.flows, size=scene.size, limit_s=limit_s) as flows,
+            flow_group(bed, flows=scene.flows, size=scene.size, limit_s=limit_s) as flows,
             _disturbance(bed, scene, path) as disturb,
         ):
             running.begin()
             disturbed_s, start_s = _times(scene)
             flows.begin_at(start_s)
-            disturb.at(disturbed_s)
+            disturb_in_time = disturb(disturbed_s)
 
             def meanwhile() -> None:
-                disturb.tick()
+                disturb_in_time()
                 running.watch()
 
             ended = flows.wait(meanwhile)
-            counted = running.values(disturbed_s)
-        values: dict[str, Value] = {
-            "completion_s": ended.completion_s,
-            "flow_s": list(ended.flow_s),
-            "completed": len(ended.flow_s),
-            "flows": scene.flows * len(bed.senders),
-            "disturbed_path": path,
-            **counted,
-        }
+            values = {**ended.values, "disturbed_path": path, **running.values(disturbed_s)}
         return Measurement(values, ended.suspect)
 
     warm_up = partial(measure, Scene(CompletionCase.ALONE, 2, 10_000, 0.0).point(RoutingDesign.ECMP), {})
@@ -202,35 +192,28 @@ def _times(scene: Scene) -> tuple[float, float]:
     return first_s, first_s + (_LEAD_S if scene.load else 0.0)
 
 
-@dataclass(slots=True)
-class _Disturbance:
-    """A disturbance at a set time. `schedule`: Sets the start of an elephant. `act`: Is called at that time."""
-
-    schedule: Callable[[float], None] | None = None
-    act: Callable[[], None] | None = None
-    at_s: float = 0.0
-
-    def at(self, at_s: float) -> None:
-        self.at_s = at_s
-        if self.schedule is not None:
-            self.schedule(at_s)
-
-    def tick(self) -> None:
-        if self.act is not None and time.monotonic() >= self.at_s:
-            self.act()
-            self.act = None
-
-
 @contextmanager
-def _disturbance(bed: FabricBed, scene: Scene, path: int) -> Iterator[_Disturbance]:
-    if scene.case is CompletionCase.DEAD:
-        with dying_spine(bed, path) as die:
-            yield _Disturbance(act=die)
-    elif scene.load:
-        with elephant(bed, path, load=scene.load, is_reverse=scene.case is CompletionCase.REVERSE) as schedule:
-            yield _Disturbance(schedule)
-    else:
-        yield _Disturbance()
+def _disturbance(bed: FabricBed, scene: Scene, path: int) -> Iterator[Callable[[float], Callable[[], None]]]:
+    """Prepare a disturbance. Yield the function that sets its start, and returns what to call again and again then."""
+    with ExitStack() as stack:
+        schedule, die = None, list[Callable[[], None]]()
+        if scene.case is CompletionCase.DEAD:
+            die.append(stack.enter_context(dying_spine(bed, path)))
+        elif scene.load:
+            is_reverse = scene.case is CompletionCase.REVERSE
+            schedule = stack.enter_context(elephant(bed, path, load=scene.load, is_reverse=is_reverse))
+
+        def at(at_s: float) -> Callable[[], None]:
+            if schedule is not None:
+                schedule(at_s)
+
+            def tick() -> None:
+                if die and time.monotonic() >= at_s:
+                    die.pop()()
+
+            return tick
+
+        yield at
 
 
 # The figures of each design in each scene, and verdicts on adaptive routing.
@@ -264,10 +247,6 @@ class CompletionFigures:
     emptied_s: float | None
 
     @property
-    def least_s(self) -> float:
-        return min(self.times_s)
-
-    @property
     def median_s(self) -> float:
         return statistics.median(self.times_s)
 
@@ -275,14 +254,6 @@ class CompletionFigures:
     def is_unfinished(self) -> bool:
         """Return whether flows had not ended in most samples: the median is then the time limit, a lower bound."""
         return self.unfinished * 2 > len(self.times_s)
-
-    @property
-    def greatest_s(self) -> float:
-        return max(self.times_s)
-
-    @property
-    def mean_s(self) -> float:
-        return statistics.fmean(self.times_s)
 
     @property
     def gain(self) -> float | None:
@@ -356,12 +327,6 @@ _ALIKE = (0.85, 1.15)
 _EMPTY_MOST_S = 0.4
 
 
-@dataclass(frozen=True, slots=True)
-class _Finding:
-    outcome: ClaimOutcome
-    text: str
-
-
 def acceptance(samples: Iterable[Sample]) -> tuple[ClaimVerdict, ...]:
     """Return the verdicts on all claims that the scenes of a run test, without suspect samples."""
     groups = _grouped(sample for sample in samples if not sample.suspect)
@@ -377,47 +342,47 @@ def _place(scene: Scene) -> tuple[int, int, int, float]:
     return [*CompletionCase].index(scene.case), scene.flows * scene.size, scene.flows, scene.load
 
 
-def _verdict(claim: str, found: Iterable[_Finding | None]) -> ClaimVerdict | None:
+def _verdict(claim: str, found: Iterable[Judged | None]) -> ClaimVerdict | None:
     """Return the worst verdict of several scenes; None if no scene tests the claim."""
     findings = [each for each in found if each is not None]
     if not findings:
         return None
     order = (ClaimOutcome.REFUTED, ClaimOutcome.UNDECIDED, ClaimOutcome.CONFIRMED)
-    outcome = min((each.outcome for each in findings), key=order.index)
-    return ClaimVerdict(claim, outcome, f"{'; '.join(each.text for each in findings)}.")
+    outcome = min((outcome for outcome, _ in findings), key=order.index)
+    return ClaimVerdict(claim, outcome, f"{'; '.join(text for _, text in findings)}.")
 
 
-def _near_undisturbed(groups: _Groups, scene: Scene) -> _Finding | None:
+def _near_undisturbed(groups: _Groups, scene: Scene) -> Judged | None:
     most = _UNDISTURBED_MOST.get(scene.case)
     undisturbed = groups.get((_undisturbed(scene), RoutingDesign.ECMP))
     return None if most is None else _ratio(scene, undisturbed, _ours(groups, scene), most=most)
 
 
-def _ahead_of_ecmp(groups: _Groups, scene: Scene) -> _Finding | None:
+def _ahead_of_ecmp(groups: _Groups, scene: Scene) -> Judged | None:
     least = _ECMP_LEAST.get((scene.case, scene.flows, scene.size))
     ecmp = groups.get((scene, RoutingDesign.ECMP))
     return None if least is None else _ratio(scene, _ours(groups, scene), ecmp, least=least)
 
 
-def _not_behind_probes(groups: _Groups, scene: Scene) -> _Finding | None:
+def _not_behind_probes(groups: _Groups, scene: Scene) -> Judged | None:
     least, other = _PROBED_LEAST.get(scene.case), groups.get((scene, RoutingDesign.DOCA_AR))
     if least is None:
         return None
     found = _ratio(scene, _ours(groups, scene), other, least=least)
     # In the published scene an undecided ratio is noise, and confirms the claim.
-    is_noise = scene.case is CompletionCase.ELEPHANT and found is not None and found.outcome is ClaimOutcome.UNDECIDED
+    is_noise = scene.case is CompletionCase.ELEPHANT and found is not None and found[0] is ClaimOutcome.UNDECIDED
     enough = min(len(_ours(groups, scene)), len(other or ())) >= FEWEST_REPEATS
-    return _Finding(ClaimOutcome.CONFIRMED, found.text) if found is not None and is_noise and enough else found
+    return (ClaimOutcome.CONFIRMED, found[1]) if found is not None and is_noise and enough else found
 
 
-def _alike_alone(groups: _Groups, scene: Scene) -> _Finding | None:
+def _alike_alone(groups: _Groups, scene: Scene) -> Judged | None:
     if scene.case is not CompletionCase.ALONE:
         return None
     ecmp = groups.get((scene, RoutingDesign.ECMP))
     return _ratio(scene, ecmp, _ours(groups, scene), least=_ALIKE[0], most=_ALIKE[1])
 
 
-def _nothing_moves(groups: _Groups, scene: Scene) -> _Finding | None:
+def _nothing_moves(groups: _Groups, scene: Scene) -> Judged | None:
     is_idle = scene.case is CompletionCase.STEADY and not scene.load
     if scene.case not in (CompletionCase.ALONE, CompletionCase.REVERSE) and not is_idle:
         return None
@@ -427,10 +392,10 @@ def _nothing_moves(groups: _Groups, scene: Scene) -> _Finding | None:
     moved = sum(1 for each in moves if each)
     text = f"{scene_title(scene)}: {sum(moves):g} moves in {moved} of {counted(len(moves), 'sample')}"
     outcome = ClaimOutcome.CONFIRMED if len(moves) >= FEWEST_REPEATS else ClaimOutcome.UNDECIDED
-    return _Finding(ClaimOutcome.REFUTED if moved else outcome, text)
+    return ClaimOutcome.REFUTED if moved else outcome, text
 
 
-def _dead_path_empty(groups: _Groups, scene: Scene) -> _Finding | None:
+def _dead_path_empty(groups: _Groups, scene: Scene) -> Judged | None:
     times = numbers(_ours(groups, scene), "emptied_s") if scene.case is CompletionCase.DEAD else []
     if not times:
         return None
@@ -439,16 +404,16 @@ def _dead_path_empty(groups: _Groups, scene: Scene) -> _Finding | None:
     return _judged(found, text, most=_EMPTY_MOST_S)
 
 
-def _all_completed(groups: _Groups, scene: Scene) -> _Finding | None:
+def _all_completed(groups: _Groups, scene: Scene) -> Judged | None:
     ours = _ours(groups, scene)
     completed, flows = sum(numbers(ours, "completed")), sum(numbers(ours, "flows"))
     if not flows or scene.case is CompletionCase.STEADY:
         return None
     outcome = ClaimOutcome.CONFIRMED if completed == flows else ClaimOutcome.REFUTED
-    return _Finding(outcome, f"{scene_title(scene)}: {completed:g} of {flows:g}")
+    return outcome, f"{scene_title(scene)}: {completed:g} of {flows:g}"
 
 
-_CLAIMS: tuple[tuple[str, Callable[[_Groups, Scene], _Finding | None]], ...] = (
+_CLAIMS: tuple[tuple[str, Callable[[_Groups, Scene], Judged | None]], ...] = (
     ("moving blocks are nearly as fast as undisturbed (elephant 1.25x, dead spine 1.5x)", _near_undisturbed),
     ("moving blocks are faster than ECMP (1.6x to 2.5x)", _ahead_of_ecmp),
     ("moving blocks are not behind a probe per flow; 1.8x ahead of it if the elephant comes later", _not_behind_probes),
@@ -465,7 +430,7 @@ def _ours(groups: _Groups, scene: Scene) -> _Group:
 
 def _ratio(
     scene: Scene, base: _Group | None, other: _Group | None, *, least: float = 0.0, most: float = float("inf")
-) -> _Finding | None:
+) -> Judged | None:
     """Return whether the ratio of two groups' medians is within the limits; None if one group was not measured."""
     one, two = numbers(base or (), "completion_s"), numbers(other or (), "completion_s")
     if not one or not two:
@@ -476,13 +441,13 @@ def _ratio(
     return _judged(ratio, text, least=least, most=most)
 
 
-def _judged(found: Interval, text: str, *, least: float = 0.0, most: float = float("inf")) -> _Finding:
+def _judged(found: Interval, text: str, *, least: float = 0.0, most: float = float("inf")) -> Judged:
     if found.count < FEWEST_REPEATS:
-        return _Finding(ClaimOutcome.UNDECIDED, f"{text}, from {counted(found.count, 'repeat')}")
+        return ClaimOutcome.UNDECIDED, f"{text}, from {counted(found.count, 'repeat')}"
     if found.low >= least and found.high <= most:
-        return _Finding(ClaimOutcome.CONFIRMED, text)
+        return ClaimOutcome.CONFIRMED, text
     is_outside = found.high < least or found.low > most
-    return _Finding(ClaimOutcome.REFUTED if is_outside else ClaimOutcome.UNDECIDED, text)
+    return ClaimOutcome.REFUTED if is_outside else ClaimOutcome.UNDECIDED, text
 
 
 _REPEATS, _QUICK_REPEATS = 10, 2
@@ -566,14 +531,14 @@ def completion_command(
     number = repeats or (_QUICK_REPEATS if settings.quick else _REPEATS)
     with open_fabric_bed(settings.lab) as bed, prepared(bed, txrehash=txrehash):
         made = completion_experiment(bed, points, repeats=number, txrehash=txrehash, seed=settings.seed)
-        recorded = run_on_bed(settings, bed, made)
-    show_result(settings, recorded, _show)
+        recorded = settings.measure(bed, made)
+    settings.show(recorded, _show)
 
 
 def _show(recorded: RecordedRun) -> None:
     for scene, figures in figures_of(recorded.run.points, recorded.samples).items():
         echo(f"\n{title_of(scene)}")
-        _print(figures)
+        print_table(_HEADER, [[*_cells(each)] for each in figures], right=range(1, len(_HEADER)))
     rehash = "with" if recorded.run.options.get("txrehash") else "without"
     echo(f"\nMAX and MEDIAN in ms; hosts {rehash} txrehash, TCP CUBIC")
 
@@ -583,15 +548,13 @@ def title_of(scene: Scene) -> str:
     return f"{scene.case.value}: {scene.flows} x {scene.size / 1000:g} kB{load}"
 
 
-def _print(figures: Sequence[CompletionFigures]) -> None:
-    header = ["DESIGN", "MIN", "MEDIAN", "MAX", "MEAN", "UNDISTURBED", "ECMP/IT", "DONE", "MOVES"]
-    rows = [[*_cells(each)] for each in figures]
-    print_table(header, rows, right=range(1, len(header)))
+_HEADER = ("DESIGN", "MIN", "MEDIAN", "MAX", "MEAN", "UNDISTURBED", "ECMP/IT", "DONE", "MOVES")
 
 
 def _cells(one: CompletionFigures) -> Iterable[str]:
     yield one.design
-    for value in (one.least_s, one.median_s, one.greatest_s, one.mean_s, one.undisturbed_s):
+    times_s = one.times_s
+    for value in (min(times_s), one.median_s, max(times_s), statistics.fmean(times_s), one.undisturbed_s):
         yield "-" if value is None else f"{value * 1000:.0f}"
     yield "-" if one.gain is None else f"{one.gain:.2f}"
     yield f"{one.completed}/{one.flows}"

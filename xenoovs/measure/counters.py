@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from xenoovs.compile.pipeline import Stage, of_service
-from xenoovs.dataclass import asdict, dataclass, field, fields
+from xenoovs.dataclass import asdict, dataclass, field
 from xenoovs.datapath.megaflow import Verdict, verdict_of
 from xenoovs.datapath.parse import parse_dump
 from xenoovs.errors import CommandFailed, MeasureError, ParseError
@@ -129,11 +129,6 @@ class CountedFrames:
         return sum(self.received_by_backend.values())
 
     @property
-    def slack(self) -> int:
-        """Return how many frames of other kinds the counts may include."""
-        return slack(self.sent)
-
-    @property
     def loss_share(self) -> float:
         return max(0.0, 1 - self.received / self.sent) if self.sent else 0.0
 
@@ -225,12 +220,12 @@ class SwitchedFrames:
 
     def doubts(self, frames: CountedFrames) -> Iterator[str]:
         """Yield the contradictions between these counts and those of the interfaces."""
-        if self.matched + frames.slack < frames.received:
+        if self.matched + slack(frames.sent) < frames.received:
             yield (
                 f"the backends received {frames.received} frames, and the flows of the service matched {self.matched}: "
                 "others come another way"
             )
-        if self.matched > frames.sent + frames.slack:
+        if self.matched > frames.sent + slack(frames.sent):
             yield (
                 f"the flows of the service matched {self.matched} packets, and the generator sent {frames.sent}: "
                 "others send too"
@@ -387,19 +382,6 @@ def parse_reading(text: str, *, at_s: float) -> SwitchReading:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class OffloadTotals:
-    """Numbers of megaflows and of their packets from some ports, with the keys of a sample.
-
-    `offloaded_megaflows`: Megaflows that the NIC forwards.
-    """
-
-    megaflows: int
-    megaflow_packets: int
-    offloaded_megaflows: int
-    offloaded_packets: int
-
-
 _TOTALS = """\
 ovs-appctl dpctl/dump-flows -m --names | grep -E "$1" | awk '
   { packets = match($0, /packets:[0-9]+/) ? substr($0, RSTART + 8, RLENGTH - 8) : 0; flows++; all += packets }
@@ -408,12 +390,15 @@ ovs-appctl dpctl/dump-flows -m --names | grep -E "$1" | awk '
 """
 
 
-def megaflow_totals(dpu: Station, ports: Iterable[str]) -> OffloadTotals:
-    """Return the totals of the megaflows from these ports of the bridge. Raises MeasureError."""
+_TOTAL_KEYS = ("megaflows", "megaflow_packets", "offloaded_megaflows", "offloaded_packets")
+
+
+def megaflow_totals(dpu: Station, ports: Iterable[str]) -> dict[str, int]:
+    """Return the values of a sample about the megaflows from these ports of the bridge. Raises MeasureError."""
     pattern = "|".join(f"in_port\\({re.escape(port)}\\)" for port in ports)
     # The dpu counts them: a hundred thousand megaflows are 40 MB of text.
     done = dpu.try_run("sh", "-c", _TOTALS, "sh", pattern, timeout_s=120.0)
     numbers = done.stdout.split()
-    if len(numbers) != len(fields(OffloadTotals)) or done.stderr:
+    if len(numbers) != len(_TOTAL_KEYS) or done.stderr:
         raise MeasureError(f"the megaflows on {dpu.place.name} cannot be counted: {done.stderr.strip()}")
-    return OffloadTotals(*map(int, numbers))
+    return dict(zip(_TOTAL_KEYS, map(int, numbers), strict=True))

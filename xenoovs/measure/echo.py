@@ -14,7 +14,6 @@ from typing import cast
 import click
 
 from xenoovs.compile.encoding import deliver
-from xenoovs.dataclass import dataclass
 from xenoovs.errors import CommandFailed, MeasureError
 from xenoovs.lab.topology import client_net, used_addresses
 from xenoovs.measure.bed import Bed, added_flows, first_line
@@ -25,16 +24,13 @@ from xenoovs.measure.run import (
     Measurement,
     MeasureSettings,
     PointTable,
-    bed_of,
     mean_of,
     measure_options,
     microseconds,
     repeats_option,
-    run_on_bed,
-    show_result,
     sizes_option,
 )
-from xenoovs.measure.samples import BedKind, Point, RecordedRun, Sample, Value
+from xenoovs.measure.samples import BedKind, Point, RecordedRun, Value
 from xenoovs.model.address import IPAddress, family_of
 from xenoovs.model.next_hop import vlan_of
 from xenoovs.openflow.flow import Field, SetField, tag_of
@@ -104,10 +100,10 @@ def echo_experiment(
 
     def measure(point: Point, _basis: Basis) -> Measurement:
         set_offload(bed, str(point["offload"]))
-        with _echo_server(bed, str(point["target"])) as server:
+        with _echo_server(bed, str(point["target"])) as (address, port):
             counters = SwitchCounters(bed, cookie=f"{_COOKIE:#x}/-1")
             counts, before = counters.read(), read_switch(bed.dpu)
-            rtt_us = _ask(bed, server, size=int(point["bytes"]), messages=messages, limit_s=limit_s)
+            rtt_us = _ask(bed, address, port, size=int(point["bytes"]), messages=messages, limit_s=limit_s)
             after = read_switch(bed.dpu)
             # Packets to the dpu match flows that are not of this experiment.
             least = len(rtt_us) if point["target"] == "backend" else 0
@@ -128,14 +124,9 @@ def echo_experiment(
     return Experiment("echo", points, repeats or (1 if quick else 5), limit_s / 2, measure, options, warm_up=warm_up)
 
 
-@dataclass(frozen=True, slots=True)
-class _EchoServer:
-    address: str
-    port: int
-
-
 @contextmanager
-def _echo_server(bed: Bed, target: str) -> Iterator[_EchoServer]:
+def _echo_server(bed: Bed, target: str) -> Iterator[tuple[str, int]]:
+    """Run the server on a target; yield its address and port."""
     with ExitStack() as stack:
         if target == "dpu":
             station, address = bed.dpu, bed.dpu.address
@@ -149,32 +140,32 @@ def _echo_server(bed: Bed, target: str) -> Iterator[_EchoServer]:
         program = station.start("python3", "-I", "-c", _SOURCE, "serve", address)
         stack.callback(program.end)
         failure = f"the echo server on {station.place.name} ({station.role}) does not start"
-        server = _EchoServer(address, int(first_line(program, _ANSWER_TIMEOUT_S, failure)))
+        port = int(first_line(program, _ANSWER_TIMEOUT_S, failure))
         if target == "backend":
-            stack.enter_context(added_flows(bed, _COOKIE, _flows_to_backend(bed, server)))
-        yield server
+            stack.enter_context(added_flows(bed, _COOKIE, _flows_to_backend(bed, ip_address(address), port)))
+        yield address, port
 
 
-def _flows_to_backend(bed: Bed, server: _EchoServer) -> Iterator[str]:
+def _flows_to_backend(bed: Bed, address: IPAddress, port: int) -> Iterator[str]:
     """Yield the flows that send the echo's packets to the backend, whatever services the config has."""
-    service, address = bed.service, ip_address(server.address)
+    service = bed.service
     where = ("tcp", "nw_dst") if address.version == 4 else ("tcp6", "ipv6_dst")
     hop, vlan = service.backends[0].next_hop, service.claim.vlan
     # Clients of a lab send these packets untagged, also if the service has a VLAN.
     tag = (SetField(Field.VLAN, tag_of(vlan)),) if vlan and vlan_of(hop) is None else ()
     actions = render_actions((*tag, *deliver(hop, service.source_mac)))
-    for port in bed.balancer.uplinks.ingress:
-        yield f"{where[0]},in_port={port},{where[1]}={address},tp_dst={server.port},actions={actions}"
+    for uplink in bed.balancer.uplinks.ingress:
+        yield f"{where[0]},in_port={uplink},{where[1]}={address},tp_dst={port},actions={actions}"
 
 
-def _ask(bed: Bed, server: _EchoServer, *, size: int, messages: int, limit_s: float) -> list[float]:
-    source = bed.client.address or str(client_address(bed, ip_address(server.address)))
-    argv = ["ask", source, server.address, str(server.port), str(size), str(messages), str(limit_s)]
+def _ask(bed: Bed, address: str, port: int, *, size: int, messages: int, limit_s: float) -> list[float]:
+    source = bed.client.address or str(client_address(bed, ip_address(address)))
+    argv = ["ask", source, address, str(port), str(size), str(messages), str(limit_s)]
     try:
         output = bed.client.run("python3", "-I", "-c", _SOURCE, *argv, timeout_s=limit_s + 3 * _ANSWER_TIMEOUT_S)
     except CommandFailed as failed:
         raise MeasureError(
-            f"no TCP echo of {size} bytes from {server.address} port {server.port} to {source}: "
+            f"no TCP echo of {size} bytes from {address} port {port} to {source}: "
             f"{failed.stderr.strip()}; is the config applied, and has the client a route to that address by the dpu?"
         ) from None
     times: list[float] = json.loads(output.stdout)
@@ -220,6 +211,7 @@ def offload_restored(bed: Bed) -> Iterator[None]:
         yield
 
 
+_FAR = 1.5
 _CHOICES = {"both": ("on", "off"), **{offload: (offload,) for offload in OFFLOADS}}
 
 
@@ -251,34 +243,28 @@ def echo_command(
       xenoovs measure echo --lab --sizes 64,65536 --repeats 3
     """
     offloads = _CHOICES[offload]
-    with bed_of(settings) as bed:
+    with settings.open_bed() as bed:
         experiment = echo_experiment(
             bed, offloads=offloads, quick=settings.quick, sizes=sizes or SIZES_BYTES, repeats=repeats
         )
         if offload == "unchanged":
-            recorded = run_on_bed(settings, bed, experiment)
+            recorded = settings.measure(bed, experiment)
         else:
             echo(RESTART_WARNING, err=True)
             confirm(f"Restart Open vSwitch on {bed.dpu.place.name} for each change of offload?", yes=yes)
             with offload_restored(bed):
-                recorded = run_on_bed(settings, bed, experiment)
-    show_result(settings, recorded, TABLE.show)
+                recorded = settings.measure(bed, experiment)
+    settings.show(recorded, TABLE.show)
 
 
 def _notes(recorded: RecordedRun) -> str:
     notes = list[str]()
-    if any(mean > _FAR * median for mean, median in map(_figures, recorded.samples)):
+    values = [cast("dict[str, float]", sample.values) for sample in recorded.samples]
+    if any(each["mean_us"] > _FAR * each["median_us"] for each in values):
         notes.append("where the mean is far above the median, a few messages were much slower than the others")
     if recorded.run.kind is BedKind.EMULATED and any(point["offload"] != "unchanged" for point in recorded.run.points):
         notes.append(EMULATED_OFFLOAD)
     return "\n".join(notes)
-
-
-_FAR = 1.5
-
-
-def _figures(sample: Sample) -> tuple[float, float]:
-    return cast(float, sample.values["mean_us"]), cast(float, sample.values["median_us"])
 
 
 TABLE = PointTable(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
 
 from xenoovs.agent.control.files import agent_paths
 from xenoovs.dataclass import dataclass
@@ -19,8 +18,9 @@ from xenoovs.lab.host import check_root
 from xenoovs.lab.lab import FabricLab, open_fabric
 from xenoovs.lab.place import Place, RemoteCommand, this_machine
 from xenoovs.measure.bed import Station, first_line, flows_of_switch_restored, hold_lock
-from xenoovs.measure.machines_bed import cpu_of
-from xenoovs.measure.samples import BedKind
+from xenoovs.measure.machines_bed import versions_of
+from xenoovs.measure.run import Measurement
+from xenoovs.measure.samples import BedKind, Value
 from xenoovs.switch.endpoint import Endpoint, answers
 from xenoovs.switch.process import PYTHON_MODULE
 
@@ -99,8 +99,6 @@ def _bed(lab: FabricLab, place: Place) -> FabricBed:
         dpu = station(site.dpu, "p0", OVS_RUNDIR=str(lab.ovs(site.dpu).directory))
         return SitePair(site, station(site.host, "vxlan0", site.overlay_ip), dpu)
 
-    ovs = place.run(["ovs-vswitchd", "--version"]).stdout.splitlines()[0].rpartition(" ")[2]
-    kernel = place.run(["uname", "-r"]).stdout.strip()
     return FabricBed(
         lab=lab,
         place=place,
@@ -108,7 +106,7 @@ def _bed(lab: FabricLab, place: Place) -> FabricBed:
         receiver=pair(fabric.receiver),
         elephant=station("elephant"),
         spines={number: station(name) for number, name in enumerate(fabric.spines, start=1)},
-        versions={"ovs": ovs, "kernel": kernel, "cpu": cpu_of(place), "tcp": "CUBIC"},
+        versions={**versions_of(place), "tcp": "CUBIC"},
     )
 
 
@@ -143,64 +141,24 @@ def wait_for(program: RemoteCommand, what: str) -> str:
     return first_line(program, _START_TIMEOUT_S, f"{what} does not start")
 
 
-@dataclass(frozen=True, slots=True)
-class EndedFlows:
-    """The end of a group of flows.
-
-    `flow_s`: Time from the connect of each flow that ended to its last byte. `completion_s`: Time of the slowest; the
-    time limit if some did not end.
-    """
-
-    flow_s: tuple[float, ...]
-    completion_s: float
-    suspect: tuple[str, ...]
-
-
 class FlowGroup:
-    """Flows that begin together, from each sender of a bed to the receiver; a context manager."""
+    """Flows that begin together, from each sender of a bed to the receiver."""
 
-    def __init__(self, bed: FabricBed, *, flows: int, size: int, limit_s: float) -> None:
-        self._bed, self._flows, self._size, self._limit_s = bed, flows, size, limit_s
-        self._programs = list[RemoteCommand]()
+    def __init__(self, server: RemoteCommand, senders: Sequence[RemoteCommand], limit_s: float) -> None:
+        self._server, self._senders, self._limit_s = server, senders, limit_s
         self._start_s = 0.0
-
-    def __enter__(self) -> FlowGroup:
-        receiver = self._bed.receiver.host
-        try:
-            self._server = self._start(receiver, "serve", receiver.address)
-            port = wait_for(self._server, "the receiver of flows")
-            for number, pair in enumerate(self._bed.senders):
-                sizes = (str(number * _KEYS), str(self._flows), str(self._size), f"{self._limit_s:g}")
-                self._start(pair.host, "send", pair.host.address, receiver.address, port, *sizes)
-            for program in self._programs[1:]:
-                wait_for(program, "a sender of flows")
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for program in self._programs:
-            program.end()
-
-    def _start(self, station: Station, *arguments: str) -> RemoteCommand:
-        program = station.start(sys.executable, "-I", str(_FLOWS), *arguments, stdin="")
-        self._programs.append(program)
-        return program
 
     def begin_at(self, start_s: float) -> None:
         """Set the time at which all flows begin, by the monotonic clock."""
         self._start_s = start_s
-        for program in self._programs[1:]:
-            program.feed(f"{start_s!r}\n")
+        for sender in self._senders:
+            sender.feed(f"{start_s!r}\n")
 
-    def wait(self, meanwhile: Callable[[], None]) -> EndedFlows:
+    def wait(self, meanwhile: Callable[[], None]) -> Measurement:
         """Wait for the end of all flows, or the time limit. Calls `meanwhile` repeatedly. Raises MeasureError."""
-        senders, ended = self._programs[1:], dict[int, float]()
+        ended = dict[int, float]()
         deadline_s = self._start_s + self._limit_s + _PATIENCE_S
-        while any(sender.exit_code is None for sender in senders):
+        while any(sender.exit_code is None for sender in self._senders):
             meanwhile()
             for line in self._server.lines(_POLL_S):
                 key, at_s = json.loads(line)
@@ -208,21 +166,47 @@ class FlowGroup:
             if time.monotonic() > deadline_s:
                 raise MeasureError("the senders of flows do not end: the machine is too busy for this experiment")
         began = self._began()
-        flow_s = tuple(ended[key] - began_s for key, began_s in began.items() if key in ended)
+        flow_s = [ended[key] - began_s for key, began_s in began.items() if key in ended]
         late_s = max(began.values()) - self._start_s
         suspect = (f"the flows began {late_s * 1000:.0f} ms late: the machine is too busy",) if late_s > 0.05 else ()
-        is_complete = len(flow_s) == len(began)
-        return EndedFlows(flow_s, max(flow_s) if is_complete else self._limit_s, suspect)
+        values: dict[str, Value] = {
+            "completion_s": max(flow_s) if len(flow_s) == len(began) else self._limit_s,
+            "flow_s": flow_s,
+            "completed": len(flow_s),
+            "flows": len(began),
+        }
+        return Measurement(values, suspect)
 
     def _began(self) -> dict[int, float]:
         began = dict[int, float]()
-        for number, sender in enumerate(self._programs[1:]):
+        for number, sender in enumerate(self._senders):
             lines = list(sender.lines(0))
             if sender.exit_code != 0 or not lines:
                 raise MeasureError(f"a sender of flows fails: {' '.join(sender.errors) or 'no output'}")
             times = json.loads(lines[-1])["began_s"]
             began.update({number * _KEYS + flow: at_s for flow, at_s in enumerate(times)})
         return began
+
+
+@contextmanager
+def flow_group(bed: FabricBed, *, flows: int, size: int, limit_s: float) -> Iterator[FlowGroup]:
+    """Start the programs of flows, which wait for the time at which to begin. Raises MeasureError."""
+    receiver, senders = bed.receiver.host, list[RemoteCommand]()
+    with ExitStack() as stack:
+
+        def start(station: Station, *arguments: str) -> RemoteCommand:
+            program = station.start(sys.executable, "-I", str(_FLOWS), *arguments, stdin="")
+            stack.callback(program.end)
+            return program
+
+        server = start(receiver, "serve", receiver.address)
+        port = wait_for(server, "the receiver of flows")
+        for number, pair in enumerate(bed.senders):
+            sizes = (str(number * _KEYS), str(flows), str(size), f"{limit_s:g}")
+            senders.append(start(pair.host, "send", pair.host.address, receiver.address, port, *sizes))
+        for program in senders:
+            wait_for(program, "a sender of flows")
+        yield FlowGroup(server, senders, limit_s)
 
 
 @contextmanager

@@ -46,9 +46,6 @@ class LoadProfile:
         """Return the smallest size of a frame, with FCS."""
         return max(_SHORTEST, _headers_bytes(self.family) + FCS_BYTES)
 
-    def payload_bytes(self, frame_bytes: int) -> int:
-        return frame_bytes - FCS_BYTES - _headers_bytes(self.family)
-
 
 def load_profile(
     balancer: Balancer, service: Service, *, source_mac: str, gateway_mac: str, clients: int = 4096, seed: int = 0
@@ -137,7 +134,7 @@ def frame(profile: LoadProfile, source: IPAddress, port: int, *, frame_bytes: in
         raise MeasureError(
             f"a frame of {frame_bytes} bytes is not possible: {profile.shortest_bytes} to {_LONGEST}, with FCS"
         )
-    payload = bytes(profile.payload_bytes(frame_bytes))
+    payload = bytes(frame_bytes - FCS_BYTES - _headers_bytes(profile.family))
     length = 8 + len(payload)
     pseudo = source.packed + profile.vip.packed
     pseudo += struct.pack("!HH", _UDP, length) if profile.family is Family.IPV4 else struct.pack("!II", length, _UDP)

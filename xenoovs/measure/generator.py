@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 from xenoovs.dataclass import dataclass, field
 from xenoovs.errors import CommandFailed, MeasureError
@@ -38,16 +37,6 @@ class GeneratorResult:
     suspect: tuple[str, ...] = ()
 
 
-class LoadGenerator(Protocol):
-    def prepare(self, profile: LoadProfile, *, frame_bytes: int) -> None:
-        """Do the slow preparations before a measurement. Raises MeasureError for frames that it cannot send."""
-
-    def start(
-        self, profile: LoadProfile, *, frame_bytes: int, offered_pps: float | None, seconds_s: float
-    ) -> RunningLoad:
-        """Begin to send. `offered_pps`: None for as fast as possible."""
-
-
 @dataclass(slots=True)
 class PacketGenerator:
     """Sends the frames of a profile from a station with tcpreplay(1).
@@ -67,6 +56,7 @@ class PacketGenerator:
     def start(
         self, profile: LoadProfile, *, frame_bytes: int, offered_pps: float | None, seconds_s: float
     ) -> RunningLoad:
+        """Begin to send. `offered_pps`: None for as fast as possible."""
         rate = ["--topspeed"] if offered_pps is None else [f"--pps={offered_pps:.3f}"]
         if offered_pps is None:
             amount = [f"--duration={max(1, round(seconds_s))}"]
@@ -205,6 +195,9 @@ def pktgen_settings(profile: LoadProfile, *, frame_bytes: int) -> list[str]:
 
 
 _PORT = 1024
+
+
+LoadGenerator = PacketGenerator | KernelGenerator
 
 
 def kernel_generator(station: Station) -> KernelGenerator:

@@ -28,13 +28,10 @@ from xenoovs.measure.run import (
     MeasureSettings,
     PointColumn,
     PointTable,
-    bed_of,
     mean_of,
     measure_options,
     microseconds,
     repeats_option,
-    run_on_bed,
-    show_result,
     sizes_option,
 )
 from xenoovs.measure.samples import BedKind, Plain, Point, RecordedRun, Sample, Value
@@ -63,10 +60,6 @@ class TrialSettings:
     trial_s: float
     resolution: float
     most_trials: int
-
-    @property
-    def options(self) -> dict[str, Plain]:
-        return {"trial_s": self.trial_s, "resolution": self.resolution}
 
     @property
     def search_s(self) -> float:
@@ -212,7 +205,12 @@ def _search(bench: LoadBench, settings: TrialSettings, size: int) -> SearchResul
 
 def options_of(profile: LoadProfile, settings: TrialSettings) -> dict[str, Plain]:
     """Return the other settings that change the figures of an experiment with a load."""
-    return {"service": profile.service.name, "clients": profile.clients, **settings.options}
+    return {
+        "service": profile.service.name,
+        "clients": profile.clients,
+        "trial_s": settings.trial_s,
+        "resolution": settings.resolution,
+    }
 
 
 SPLITS = ("0/100", "50/50", "70/30", "100/0")
@@ -344,7 +342,7 @@ def latency_experiment(
         bench.announce_backends()
         if not point["base_load"]:
             return _measurement(bed, _ask(bench, requests=requests), None, split)
-        before = bench.read()
+        before, at_switch = bench.read()
         running = bench.start(_FRAME_BYTES, offered_pps=rate, seconds_s=seconds_s)
         try:
             answers = _ask(bench, requests=requests, after_s=margin_s)
@@ -352,7 +350,9 @@ def latency_experiment(
             running.end()
             raise
         elsewhere, beside = (0, requests) if is_shared else (requests, 0)
-        result = bench.result(before, running, offered_pps=rate, elsewhere=elsewhere, beside=beside)
+        result = bench.result(
+            before, running, offered_pps=rate, at_switch=at_switch, elsewhere=elsewhere, beside=beside
+        )
         return _measurement(bed, answers, result, split)
 
     options = {**options_of(bench.profile, settings), "frame_bytes": _FRAME_BYTES}
@@ -483,12 +483,12 @@ def load_command(
         raise click.UsageError("--splits is for latency.")
     points = _points(experiment, sizes, splits or SPLITS, quick=settings.quick)
     number = repeats or (5 if not settings.quick else 1 if experiment == "latency" else 2)
-    with bed_of(settings) as bed:
+    with settings.open_bed() as bed:
         profile = bed.profile(clients=clients, seed=settings.seed)
         trials = trial_settings(is_hardware=bed.kind is BedKind.MACHINES, quick=settings.quick, trial_s=trial_s)
         with load_bench(bed, profile) as bench, _experiment(experiment, bench, trials, number, points) as made:
-            recorded = run_on_bed(settings, bed, made)
-    show_result(settings, recorded, TABLES[experiment].show)
+            recorded = settings.measure(bed, made)
+    settings.show(recorded, TABLES[experiment].show)
 
 
 def _points(name: str, sizes: Sequence[int] | None, splits: Sequence[str], *, quick: bool) -> list[Point]:

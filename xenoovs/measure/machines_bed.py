@@ -320,8 +320,7 @@ def _lab_bed(place: Place, kind: BedKind, topology: Topology, balancer: Balancer
     generator = Station(
         "generator", place, clients.interface, clients.namespace, mac=links[clients.interface].mac or "", env=env
     )
-    version = place.run(["ovs-vswitchd", "--version"], env=env).stdout.splitlines()[0].rpartition(" ")[2]
-    kernel = place.run(["uname", "-r"]).stdout.strip()
+    versions = versions_of(place)
     balancer = in_lab(balancer, topology)
     service = service_under_test(balancer, service_name)
     stations = dict[str, dict[str, Station]]()
@@ -339,7 +338,7 @@ def _lab_bed(place: Place, kind: BedKind, topology: Topology, balancer: Balancer
     return Bed(
         name=f"lab {name}",
         kind=kind,
-        datapath=f"Open vSwitch {version}, {_KINDS[kind]}",
+        datapath=f"Open vSwitch {versions['ovs']}, {_KINDS[kind]}",
         balancer=balancer,
         service=service,
         generator=generator,
@@ -349,7 +348,7 @@ def _lab_bed(place: Place, kind: BedKind, topology: Topology, balancer: Balancer
         gateway_mac=clients.gateway_mac,
         document={"lab": name, "nic": "emulated" if kind is BedKind.EMULATED else "none"},
         stations=stations,
-        versions={"ovs": version, "kernel": kernel, "cpu": cpu_of(place)},
+        versions=versions,
     )
 
 
@@ -360,7 +359,12 @@ def _station(place: Place, name: str, machine: Machine) -> Station:
 _GUEST_DIRECTORY = Path("/run/xenoovs/lab")
 
 
-def cpu_of(place: Place) -> str:
+def versions_of(place: Place) -> dict[str, str]:
+    """Return what the figures of a lab on this machine depend on."""
     lines = place.run(["cat", "/proc/cpuinfo"]).stdout.splitlines()
     cpus = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{len(cpus)} x {cpus[0]}" if cpus else "unknown"
+    return {
+        "ovs": place.run(["ovs-vswitchd", "--version"]).stdout.splitlines()[0].rpartition(" ")[2],
+        "kernel": place.run(["uname", "-r"]).stdout.strip(),
+        "cpu": f"{len(cpus)} x {cpus[0]}" if cpus else "unknown",
+    }

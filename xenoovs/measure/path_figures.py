@@ -217,63 +217,57 @@ def measured_file(recorded: RecordedRun) -> str:
     if not inward:
         raise MeasureError(f"{recorded.directory} has no sample of a path to a backend yet: go on with --resume")
     # The thousands of packets per second of a software path would be hard to read in Mpps.
-    unit = _MPPS if max(path.rate_pps.estimate for path in inward) >= 1e6 else _KPPS
+    unit = "Mpps" if max(path.rate_pps.estimate for path in inward) >= 1e6 else "kpps"
     lines = (*_head(recorded, inward, unit), *_path_lines(inward, unit), *_pair_lines(found.pairs, unit))
     return "\n".join([*lines, ""])
 
 
-@dataclass(frozen=True, slots=True)
-class _Unit:
-    """A unit of rates. `pps`: Packets per second of one unit."""
-
-    name: str
-    pps: int
-
-    def rate(self, pps: float) -> str:
-        """Return a rate in this unit, rounded to a packet per second."""
-        return decimal(Fraction(round(pps), self.pps))
+def _rate(pps: float, unit: str) -> str:
+    """Return a rate in a unit, rounded to a packet per second."""
+    return decimal(Fraction(round(pps), _PPS[unit]))
 
 
-_MPPS, _KPPS = _Unit("Mpps", 10**6), _Unit("kpps", 10**3)
+_PPS = {"Mpps": 10**6, "kpps": 10**3}
+"""Packets per second of each unit."""
 
 
-def _head(recorded: RecordedRun, paths: Sequence[PathFigures], unit: _Unit) -> Iterator[str]:
+def _head(recorded: RecordedRun, paths: Sequence[PathFigures], unit: str) -> Iterator[str]:
     yield f"# Measured: {json.dumps(recorded.run.datapath)[1:-1]}, {recorded.run.started}."
     if lacking := lacking_samples(recorded):
         yield f"# Incomplete: {json.dumps(lacking)[1:-1]}."
     repeats = min(path.rate_pps.count for path in paths)
     meaning = "95 % confidence" if repeats >= FEWEST_REPEATS else "the least and the greatest"
     yield f"# interval: {meaning}, of {counted(repeats, 'repeat')}."
-    yield f"# latency_us: median round trip without load. cpu: cores of the switch for 1 {unit.name}."
+    yield f"# latency_us: median round trip without load. cpu: cores of the switch for 1 {unit}."
     for path in paths:
         if not path.is_full:
             yield f"# {path.end.path} lost nothing: it may carry more than was sent."
     yield "version: 1"
-    yield f"unit: {unit.name}"
+    yield f"unit: {unit}"
     yield "paths:"
 
 
-def _path_lines(paths: Sequence[PathFigures], unit: _Unit) -> Iterator[str]:
+def _path_lines(paths: Sequence[PathFigures], unit: str) -> Iterator[str]:
     for path in paths:
         parts = [f"name: {_name(path.end.path)}"]
         if path.kind is not None:
             parts.append(f"kind: {path.kind.value}")
-        parts.append(f"capacity: {unit.rate(path.rate_pps.estimate)}")
-        parts.append(f"interval: [{unit.rate(path.rate_pps.low)}, {unit.rate(path.rate_pps.high)}]")
+        parts.append(f"capacity: {_rate(path.rate_pps.estimate, unit)}")
+        parts.append(f"interval: [{_rate(path.rate_pps.low, unit)}, {_rate(path.rate_pps.high, unit)}]")
         if path.rtt_us is not None:
             parts.append(f"latency_us: {_number(round(path.rtt_us.estimate, 1))}")
         if path.cpu_us is not None:
-            parts.append(f"cpu: {_number(max(0.0, path.cpu_us.estimate) * unit.pps / 1e6)}")
+            parts.append(f"cpu: {_number(max(0.0, path.cpu_us.estimate) * _PPS[unit] / 1e6)}")
         yield f"  - {{{', '.join(parts)}}}"
 
 
-def _pair_lines(pairs: Sequence[PairFigures], unit: _Unit) -> Iterator[str]:
+def _pair_lines(pairs: Sequence[PairFigures], unit: str) -> Iterator[str]:
     # A split only has loads to backends; a pair in opposite directions shows nothing about them.
     same = [pair for pair in pairs if pair.is_same_direction and pair.one != pair.other]
     if same:
         yield "pairs:"
     for pair in same:
-        rates = f"[{unit.rate(pair.one_pps.estimate)}, {unit.rate(pair.other_pps.estimate)}]"
+        rates = f"[{_rate(pair.one_pps.estimate, unit)}, {_rate(pair.other_pps.estimate, unit)}]"
         names = f"[{_name(pair.one.path)}, {_name(pair.other.path)}]"
         reason = f"  # {pair.reason}" if pair.reason else ""
         yield f"  - {{paths: {names}, rates: {rates}, verdict: {pair.verdict.value}}}{reason}"

@@ -30,12 +30,8 @@ from xenoovs.measure.path_figures import (
 )
 from xenoovs.measure.run import (
     MeasureSettings,
-    bed_of,
-    document_of,
     measure_options,
     repeats_option,
-    run_on_bed,
-    show_result,
 )
 from xenoovs.measure.samples import RecordedRun, read_recorded
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, require_libraries
@@ -164,22 +160,27 @@ def paths_command(
         return
     if uplinks or db:
         raise click.UsageError("--uplink and --db belong to --list.")
-    planner = _Planner(criterion, demand, weights)
-    settings = _with_usual_lab(settings)
-    if settings.lab is None and settings.bed is None:
-        planner.show_file(settings)
-        return
-    require_libraries("numpy")
-    chosen = _DIRECTIONS[directions]
-    with bed_of(settings) as bed, path_bench(bed, chosen, seed=settings.seed) as bench:
-        made = paths_experiment(bench, chosen, quick=settings.quick, repeats=repeats)
-        recorded = run_on_bed(settings, bed, made)
-    planner.show_run(settings, recorded)
+    usual = settings if settings.config is not None else _with_usual_lab(settings)
+    source: Path | RecordedRun
+    if settings.config is None or usual.lab is not None or usual.bed is not None:
+        require_libraries("numpy")
+        chosen = _DIRECTIONS[directions]
+        with usual.open_bed() as bed, path_bench(bed, chosen, seed=usual.seed) as bench:
+            source = usual.measure(bed, paths_experiment(bench, chosen, quick=usual.quick, repeats=repeats))
+    else:
+        source = _read_run(settings.config) if settings.config.is_dir() else settings.config
+    if isinstance(source, Path):
+        plan, unit, document = _planned(source, criterion, demand)
+        if weights is not None:
+            write_weights(weights, document)
+        settings.output.show(lambda: document, lambda: show_plan(plan, unit, weights))
+    else:
+        _show_run(settings, source, weights, lambda file: _planned(file, criterion, demand))
 
 
 def _with_usual_lab(settings: MeasureSettings) -> MeasureSettings:
-    """Return the settings; without a file and a bed, with the lab of the environment."""
-    if settings.config is not None or settings.lab is not None or settings.bed is not None:
+    """Return the settings; without a bed, with the lab of the environment."""
+    if settings.lab is not None or settings.bed is not None:
         return settings
     lab, origin = find_lab(None)
     if lab is None:
@@ -188,59 +189,46 @@ def _with_usual_lab(settings: MeasureSettings) -> MeasureSettings:
     return replace(settings, lab=lab)
 
 
-class _Planner:
-    def __init__(self, criterion: Criterion, demand: Fraction | None, weights: Path | None) -> None:
-        self._criterion, self._demand, self._weights = criterion, demand, weights
+Planned = tuple[PathPlan, str, dict[str, object]]
+"""A plan, the unit of its loads, and its document."""
 
-    def _plan(self, file: Path) -> tuple[PathPlan, str, dict[str, object]]:
-        known, resources, unit = load_paths(file)
-        plan = plan_paths(known, resources, criterion=self._criterion, demand=self._demand)
-        return plan, unit, plan_document(plan, unit)
 
-    def show_file(self, settings: MeasureSettings) -> None:
-        """Show the plan of an existing file, or of a run."""
-        if settings.config is None:
-            raise RuntimeError("neither a file nor a bed")
-        if settings.config.is_dir():
-            self.show_run(settings, _read_run(settings.config))
-            return
-        plan, unit, document = self._plan(settings.config)
-        if self._weights is not None:
-            write_weights(self._weights, document)
-        settings.output.show(lambda: document, lambda: show_plan(plan, unit, self._weights))
+def _planned(file: Path, criterion: Criterion, demand: Fraction | None) -> Planned:
+    known, resources, unit = load_paths(file)
+    plan = plan_paths(known, resources, criterion=criterion, demand=demand)
+    return plan, unit, plan_document(plan, unit)
 
-    def show_run(self, settings: MeasureSettings, recorded: RecordedRun) -> None:
-        """Write the file of paths of a run, and show its figures and its plan."""
-        require_libraries("numpy")
-        file = recorded.directory / PATHS_FILE
-        again = f"free space there, then `xenoovs measure paths {recorded.directory}`"
-        write_file(file, measured_file(recorded), instead=again)
-        plan, unit, document = self._plan(file)
-        found, lacking = measured_paths(recorded), lacking_samples(recorded)
-        weights = None if lacking else self._weights
-        if weights is not None:
-            write_weights(weights, document)
-        measured = {"file": str(file), "pairs": [_pair_document(pair) for pair in found.pairs], "plan": document}
 
-        def show(_recorded: RecordedRun) -> None:
-            _show_measured(found)
-            _say_few_repeats(found)
-            echo()
-            show_plan(plan, unit, weights, has_weights=not lacking)
-            if lacking:
-                print_text(f"no weights: {lacking}; --resume measures them", fg="yellow")
-            echo()
-            echo(f"paths in {file}")
+def _show_run(
+    settings: MeasureSettings, recorded: RecordedRun, weights: Path | None, planned: Callable[[Path], Planned]
+) -> None:
+    """Write the file of paths of a run, and show its figures and its plan."""
+    require_libraries("numpy")
+    file, lacking = recorded.directory / PATHS_FILE, lacking_samples(recorded)
+    again = f"free space there, then `xenoovs measure paths {recorded.directory}`"
+    write_file(file, measured_file(recorded), instead=again)
+    plan, unit, document = planned(file)
+    found, out = measured_paths(recorded), None if lacking else weights
+    if out is not None:
+        write_weights(out, document)
+    measured = {"file": str(file), "pairs": [_pair_document(pair) for pair in found.pairs], "plan": document}
 
-        if settings.output.value == "json":
-            settings.output.show(lambda: {**document_of(recorded), "paths": measured}, lambda: None)
-        else:
-            show_result(settings, recorded, show)
-        if lacking and self._weights is not None:
-            raise MeasureError(
-                f"{self._weights} is not written: in {recorded.directory} {lacking}; the command that measured it goes "
-                "on with --resume"
-            )
+    def show(_recorded: RecordedRun) -> None:
+        _show_measured(found)
+        _say_few_repeats(found)
+        echo()
+        show_plan(plan, unit, out, has_weights=not lacking)
+        if lacking:
+            print_text(f"no weights: {lacking}; --resume measures them", fg="yellow")
+        echo()
+        echo(f"paths in {file}")
+
+    settings.show(recorded, show, paths=measured)
+    if lacking and weights is not None:
+        raise MeasureError(
+            f"{weights} is not written: in {recorded.directory} {lacking}; the command that measured it goes on with "
+            "--resume"
+        )
 
 
 def _read_run(directory: Path) -> RecordedRun:

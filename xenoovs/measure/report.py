@@ -53,10 +53,6 @@ class MeasureReport:
     files: dict[str, bytes]
     charts: tuple[Chart, ...]
 
-    @property
-    def verdicts(self) -> Iterator[tuple[str, ClaimVerdict]]:
-        return verdicts_of(self.charts)
-
 
 def verdicts_of(charts: Iterable[Chart]) -> Iterator[tuple[str, ClaimVerdict]]:
     """Yield all verdicts, each with the label of its run; empty if the picture has one run."""
@@ -418,7 +414,7 @@ def _show(report: MeasureReport, page: Path) -> None:
             click.style(verdict.outcome.value, fg=_COLORS[verdict.outcome.value]),
             f"{run and f'{run}: '}{verdict.reason}",
         ]
-        for run, verdict in report.verdicts
+        for run, verdict in verdicts_of(report.charts)
     ]
     if rows:
         print_table(["CLAIM", "VERDICT", "REASON"], rows)
@@ -434,6 +430,6 @@ def _document(report: MeasureReport, page: Path) -> dict[str, object]:
         "files": sorted(report.files),
         "verdicts": [
             {"claim": verdict.claim, "verdict": verdict.outcome.value, "reason": verdict.reason, "run": run or None}
-            for run, verdict in report.verdicts
+            for run, verdict in verdicts_of(report.charts)
         ],
     }

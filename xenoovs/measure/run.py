@@ -7,11 +7,11 @@ import random
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -19,7 +19,7 @@ from xenoovs import __version__
 from xenoovs.dataclass import dataclass, field
 from xenoovs.display import duration, percent, quantity, span
 from xenoovs.errors import MeasureError, counted, worded
-from xenoovs.measure.bed import AnyBed, Bed
+from xenoovs.measure.bed import Bed
 from xenoovs.measure.machines_bed import open_lab_bed, open_machines_bed
 from xenoovs.measure.samples import (
     Plain,
@@ -82,16 +82,6 @@ class Experiment:
     warm_up: Callable[[], object] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunProgress:
-    """The progress of a run. `point`: The one that is measured now. `left_s`: Estimate of the time left."""
-
-    point: Point
-    done: int
-    total: int
-    left_s: float
-
-
 def order_of(run: Run) -> tuple[tuple[Point, int], ...]:
     """Return every point with every repeat: all points once in random order, then all of them again.
 
@@ -119,11 +109,12 @@ def carry_out(
     experiment: Experiment,
     writer: RunWriter,
     *,
-    progress: Callable[[RunProgress], None],
+    progress: Callable[[Point, int, int, float], object],
     within_s: float | None = None,
 ) -> None:
     """Measure the missing samples of a run, and store each at once. Stored samples remain after any error.
 
+    `progress`: Is called with the point that is measured next, the samples so far, those in all, and the time left.
     `within_s`: Time limit, divided between the settings of `offload`. After the first point of each setting, no
     measurement begins that would exceed it; the run then lacks samples.
 
@@ -141,7 +132,7 @@ def carry_out(
         """Return the time left, at most the rest of the time limit."""
         return samples_s if within_s is None else max(0.0, min(samples_s, begun_s + within_s - time.monotonic()))
 
-    progress(RunProgress(left[0][0], done, total, left_s(experiment.point_s * len(left))))
+    progress(left[0][0], done, total, left_s(experiment.point_s * len(left)))
     if not writer.run.basis and (basis := experiment.prepare()):
         writer.set_basis(basis)
     if experiment.warm_up is not None:
@@ -157,13 +148,16 @@ def carry_out(
             start_s = time.monotonic()
             if index and end_s is not None and start_s + each_s > end_s:
                 break
-            progress(RunProgress(point, done + measured, total, left_s(each_s * (len(left) - measured))))
+            progress(point, done + measured, total, left_s(each_s * (len(left) - measured)))
             measurement = experiment.measure(point, writer.run.basis)
             at = utc_text(begun + start_s - begun_s)
             writer.append(Sample(experiment.name, point, repeat, at, measurement.values, measurement.suspect))
             measured_s += time.monotonic() - start_s
             measured += 1
 
+
+if TYPE_CHECKING:
+    from xenoovs.measure.fabric_bed import FabricBed
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -189,6 +183,51 @@ class MeasureSettings:
     resume: bool
     seed: int
     output: OutputFormat
+
+    def open_bed(self) -> AbstractContextManager[Bed]:
+        """Open the bed that the options name. Raises click.UsageError, ConfigError, LabError, MeasureError."""
+        if (self.lab is None) == (self.bed is None):
+            raise click.UsageError("Name one bed: a lab with --lab, or a file with --bed.")
+        config = self.config if self.config is not None else find_config(self.lab)
+        balancer = _load(config, for_lab=self.lab is not None)
+        if self.bed is not None:
+            return open_machines_bed(self.bed, balancer, self.service)
+        return open_lab_bed(str(self.lab), balancer, self.service)
+
+    def measure(self, bed: Bed | FabricBed, experiment: Experiment) -> RecordedRun:
+        """Measure the missing samples on an open bed."""
+        run = Run(
+            experiment=experiment.name,
+            config=bed.config,
+            bed=bed.document,
+            kind=bed.kind,
+            datapath=bed.datapath,
+            versions={"xenoovs": __version__, **bed.versions},
+            command=("xenoovs", *click.get_current_context().find_root().obj),
+            seed=self.seed,
+            quick=self.quick,
+            repeats=experiment.repeats,
+            points=tuple(experiment.points),
+            started=utc_text(time.time()),
+            options=experiment.options,
+        )
+        with resumed_run(_unfinished(self.out, run)) if self.resume else new_run(self.out, run) as writer:
+            try:
+                within_s = _QUICK_S if self.quick else None
+                carry_out(experiment, writer, progress=_show_progress, within_s=within_s)
+            except BaseException:
+                echo_over("")
+                _say_what_is_stored(writer)
+                raise
+            finally:
+                if not writer.samples and not self.resume:
+                    shutil.rmtree(writer.directory, ignore_errors=True)
+            echo_over("")
+            return RecordedRun(writer.directory, writer.run, tuple(writer.samples))
+
+    def show(self, recorded: RecordedRun, show: Callable[[RecordedRun], None], **more: object) -> None:
+        """Print a run. `show`: Prints its table. `more`: Further keys of the document of `-o json`."""
+        self.output.show(lambda: {**_document_of(recorded), **more}, lambda: _show_run(recorded, show))
 
 
 def _chosen_lab(context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:
@@ -301,45 +340,11 @@ def _run_options() -> list[Callable[..., Any]]:
     ]
 
 
-@contextmanager
-def bed_of(settings: MeasureSettings) -> Iterator[Bed]:
-    """Open the bed that the options name. Raises click.UsageError, ConfigError, LabError, MeasureError."""
-    if (settings.lab is None) == (settings.bed is None):
-        raise click.UsageError("Name one bed: a lab with --lab, or a file with --bed.")
-    config = settings.config if settings.config is not None else find_config(settings.lab)
-    balancer = _load(config, for_lab=settings.lab is not None)
-    if settings.bed is not None:
-        opened = open_machines_bed(settings.bed, balancer, settings.service)
-    else:
-        opened = open_lab_bed(str(settings.lab), balancer, settings.service)
-    with opened as bed:
-        yield bed
-
-
 def _load(config: Path, *, for_lab: bool) -> Balancer:
     if str(config) == "-":
         data = sys.stdin.buffer.read(MAX_SIZE_BYTES + 1)
         return parse_config(data, file="<stdin>", for_lab=for_lab)
     return load_config(config, for_lab=for_lab)
-
-
-def run_on_bed(settings: MeasureSettings, bed: AnyBed, experiment: Experiment) -> RecordedRun:
-    """Measure the missing samples on an open bed."""
-    with _writer(settings, bed, experiment) as writer:
-        try:
-            within_s = _QUICK_S if settings.quick else None
-            carry_out(experiment, writer, progress=_show_progress, within_s=within_s)
-        except BaseException:
-            echo_over("")
-            _say_what_is_stored(writer)
-            raise
-        echo_over("")
-        return RecordedRun(writer.directory, writer.run, tuple(writer.samples))
-
-
-def show_result(settings: MeasureSettings, recorded: RecordedRun, show: Callable[[RecordedRun], None]) -> None:
-    """Print a run. `show`: Prints its table."""
-    settings.output.show(lambda: document_of(recorded), lambda: _show_run(recorded, show))
 
 
 PointColumn = Callable[[RecordedRun, Sequence[Sample]], str]
@@ -393,7 +398,7 @@ class PointTable:
             echo(note)
 
 
-def document_of(recorded: RecordedRun) -> dict[str, object]:
+def _document_of(recorded: RecordedRun) -> dict[str, object]:
     suspect = sum(bool(sample.suspect) for sample in recorded.samples)
     return {
         "run": str(recorded.directory),
@@ -440,40 +445,10 @@ def _say_what_is_stored(writer: RunWriter) -> None:
     )
 
 
-def _show_progress(progress: RunProgress) -> None:
-    filled = _BAR_COLUMNS * progress.done // max(1, progress.total)
+def _show_progress(point: Point, done: int, total: int, left_s: float) -> None:
+    filled = _BAR_COLUMNS * done // max(1, total)
     bar = "#" * filled + "-" * (_BAR_COLUMNS - filled)
-    point = " ".join(map(str, progress.point.values()))
-    echo_over(f"[{bar}] {progress.done}/{progress.total}  {point}  {duration(progress.left_s)} left")
-
-
-@contextmanager
-def _writer(settings: MeasureSettings, bed: AnyBed, experiment: Experiment) -> Iterator[RunWriter]:
-    run = Run(
-        experiment=experiment.name,
-        config=bed.config,
-        bed=bed.document,
-        kind=bed.kind,
-        datapath=bed.datapath,
-        versions={"xenoovs": __version__, **bed.versions},
-        command=("xenoovs", *click.get_current_context().find_root().obj),
-        seed=settings.seed,
-        quick=settings.quick,
-        repeats=experiment.repeats,
-        points=tuple(experiment.points),
-        started=utc_text(time.time()),
-        options=experiment.options,
-    )
-    if settings.resume:
-        with resumed_run(_unfinished(settings.out, run)) as writer:
-            yield writer
-    else:
-        with new_run(settings.out, run) as writer:
-            try:
-                yield writer
-            finally:
-                if not writer.samples:
-                    shutil.rmtree(writer.directory, ignore_errors=True)
+    echo_over(f"[{bar}] {done}/{total}  {' '.join(map(str, point.values()))}  {duration(left_s)} left")
 
 
 def _unfinished(out: Path, run: Run) -> Path:
@@ -489,8 +464,11 @@ def _unfinished(out: Path, run: Run) -> Path:
     for what in ("config", "bed", "options", "points", "repeats", "quick", "seed", "datapath"):
         before, now = getattr(newest.run, what), getattr(run, what)
         if _comparable(before) != _comparable(now):
+            # A config or bed is not shown in full.
+            is_long = what in ("config", "bed")
+            difference = f"another {what}" if is_long else f"{_said(what, before)}, now it is {_said(what, now)}"
             raise MeasureError(
-                f"{newest.directory} was begun with {_difference(what, before, now)}: use the same again "
+                f"{newest.directory} was begun with {difference}: use the same again "
                 f"({' '.join(newest.run.command)}), or leave out --resume to begin a new run"
             )
     return newest.directory
@@ -502,14 +480,7 @@ def _comparable(value: object) -> object:
     return value
 
 
-def _difference(what: str, before: object, now: object) -> str:
-    """Return a setting of the run and its value now, as text; a config or bed is not shown in full."""
-    if what in ("config", "bed"):
-        return f"another {what}"
-    return f"{_described(what, before)}, now it is {_described(what, now)}"
-
-
-def _described(what: str, value: object) -> str:
+def _said(what: str, value: object) -> str:
     if what in ("quick", "seed", "repeats", "datapath"):
         return f"{what} {value}"
     if what == "options":

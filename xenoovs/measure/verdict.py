@@ -7,9 +7,8 @@ statistical unit is the repeat: packets of one repeat are not independent.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from functools import partial
 
 from xenoovs.dataclass import dataclass
 from xenoovs.display import percent, quantity
@@ -47,18 +46,16 @@ def line_rate_pps(link_bps: float, frame_bytes: float) -> float:
     return link_bps / 8 / (frame_bytes + WIRE_OVERHEAD_BYTES)
 
 
+Judged = tuple[ClaimOutcome, str]
+"""A verdict and its reason."""
+
+
 def judge(experiment: str, samples: Sequence[Sample], *, link_bps: float | None) -> ClaimVerdict | None:
     """Return the verdict on the claim that an experiment tests; None if it tests none."""
-    trusted = [sample for sample in samples if not sample.suspect]
-    match experiment:
-        case "loss":
-            return no_loss(trusted, link_bps=link_bps)
-        case "rate":
-            return line_rate_at_every_size(trusted, link_bps=link_bps)
-        case "latency":
-            return latency_independent_of_load(trusted)
-        case _:
-            return None
+    if experiment not in _CLAIMS:
+        return None
+    claim, judged = _CLAIMS[experiment]
+    return ClaimVerdict(claim, *judged([sample for sample in samples if not sample.suspect], link_bps))
 
 
 def number(values: Mapping[str, Value], key: str) -> float | None:
@@ -93,14 +90,13 @@ def _sortable(key: tuple[object, ...]) -> tuple[tuple[bool, float, str], ...]:
 _NO_LINE_RATE = "; the links have no rate, so that every load counts as below line rate"
 
 
-def no_loss(samples: Sequence[Sample], *, link_bps: float | None) -> ClaimVerdict:
+def no_loss(samples: Sequence[Sample], link_bps: float | None) -> Judged:
     """Judge the loss: refuted if it is above 0 at a point, confirmed if no packet was lost."""
-    verdict = partial(ClaimVerdict, "no packet is lost below line rate")
     below = [sample for sample in samples if _is_below_line_rate(sample, link_bps)]
     if not samples:
-        return verdict(ClaimOutcome.UNDECIDED, _few([()]))
+        return ClaimOutcome.UNDECIDED, _few([()])
     if not below:
-        return verdict(ClaimOutcome.UNDECIDED, "no sample was below line rate.")
+        return ClaimOutcome.UNDECIDED, "no sample was below line rate."
     points = by_point(below, "frame_bytes", "offered_share")
     sent = sum(number(sample.values, "sent") or 0 for sample in below)
     lost = sum(_lost(sample) for sample in below)
@@ -116,27 +112,26 @@ def no_loss(samples: Sequence[Sample], *, link_bps: float | None) -> ClaimVerdic
         size = group[0].point.get("frame_bytes")
         frames = f" of {size} bytes" if size is not None else ""
         lost_there = f"{percent(found.estimate)} of the frames were lost ({_range(found)}) at {at}pps{frames}{limit}"
-        return verdict(ClaimOutcome.REFUTED, f"{lost_there}{_NO_LINE_RATE if link_bps is None else ''}.")
+        return ClaimOutcome.REFUTED, f"{lost_there}{_NO_LINE_RATE if link_bps is None else ''}."
     if few := _few(points.values()):
-        return verdict(ClaimOutcome.UNDECIDED, few)
+        return ClaimOutcome.UNDECIDED, few
     if lost == 0:
         # The rule of three: no event in n trials means at most 3/n with 95 % confidence (Hanley, JAMA 1983).
         most = f"{3 / max(sent, 1):.1g}"
         reason = f"none of {quantity(sent)} frames was lost{limit}; with 95% confidence the loss share is below {most}."
-        return verdict(ClaimOutcome.CONFIRMED, reason)
+        return ClaimOutcome.CONFIRMED, reason
     times = sum(_lost(sample) > 0 for sample in below)
     happened = f"{quantity(lost)} of {quantity(sent)} frames were lost, in {times} of {counted(len(below), 'sample')}"
-    return verdict(ClaimOutcome.UNDECIDED, f"{happened}; at each load, other repeats lost none.")
+    return ClaimOutcome.UNDECIDED, f"{happened}; at each load, other repeats lost none."
 
 
-def line_rate_at_every_size(samples: Sequence[Sample], *, link_bps: float | None) -> ClaimVerdict:
+def line_rate_at_every_size(samples: Sequence[Sample], link_bps: float | None) -> Judged:
     """Judge the throughput: refuted if it is below line rate for a size although the generator sent more."""
-    verdict = partial(ClaimVerdict, "line rate at every packet size")
     points = by_point(samples, "frame_bytes")
     if not points:
-        return verdict(ClaimOutcome.UNDECIDED, "there is no sample.")
+        return ClaimOutcome.UNDECIDED, "there is no sample."
     if link_bps is None:
-        return verdict(
+        return (
             ClaimOutcome.UNDECIDED,
             "the links have no rate, as those of labs and virtual machines, so there is no line rate: measure on "
             "machines (--bed) whose links have one.",
@@ -156,23 +151,21 @@ def line_rate_at_every_size(samples: Sequence[Sample], *, link_bps: float | None
                 reason = (
                     f"with {size} bytes {quantity(found.estimate)}pps passed without loss ({_rates(found)}), {share}."
                 )
-                return verdict(ClaimOutcome.REFUTED, reason)
+                return ClaimOutcome.REFUTED, reason
             held_back.append(f"with {size} bytes the generator sent no more than {quantity(offered)}pps, {share}")
     if held_back:
-        return verdict(ClaimOutcome.UNDECIDED, f"{held_back[0]}, and all of it passed.")
+        return ClaimOutcome.UNDECIDED, f"{held_back[0]}, and all of it passed."
     if few := _few(points.values()):
-        return verdict(ClaimOutcome.UNDECIDED, few)
+        return ClaimOutcome.UNDECIDED, few
     if all(reached):
-        return verdict(
-            ClaimOutcome.CONFIRMED,
-            f"at least {percent(LINE_RATE_SHARE)} of line rate passed with each of {counted(len(points), 'size')}.",
-        )
-    return verdict(ClaimOutcome.UNDECIDED, "the interval of a size holds line rate and less.")
+        share = percent(LINE_RATE_SHARE)
+        reason = f"at least {share} of line rate passed with each of {counted(len(points), 'size')}."
+        return ClaimOutcome.CONFIRMED, reason
+    return ClaimOutcome.UNDECIDED, "the interval of a size holds line rate and less."
 
 
-def latency_independent_of_load(samples: Sequence[Sample]) -> ClaimVerdict:
+def latency_independent_of_load(samples: Sequence[Sample], _link_bps: float | None) -> Judged:
     """Judge the latency: refuted if a median under load lies wholly above the margin, confirmed if all lie within."""
-    verdict = partial(ClaimVerdict, "latency does not depend on load")
     changes = list[tuple[Interval, str]]()
     for (split,), group in by_point(samples, "split").items():
         loads = {load: repeat_values(of_load, "rtt_us") for (load,), of_load in by_point(group, "base_load").items()}
@@ -186,17 +179,25 @@ def latency_independent_of_load(samples: Sequence[Sample]) -> ClaimVerdict:
     widest = max(outside or changes, key=lambda each: abs(each[0].estimate), default=None)
     if widest is None:
         reason = few or "no split has samples both with and without base load."
-        return verdict(ClaimOutcome.UNDECIDED, reason)
+        return ClaimOutcome.UNDECIDED, reason
     found, where = widest
     changed = f"{found.estimate:+.1%} ({found.low:+.1%} to {found.high:+.1%} with 95% confidence) at {where}"
     if outside:
-        return verdict(ClaimOutcome.REFUTED, f"the median changes by {changed}.")
+        return ClaimOutcome.REFUTED, f"the median changes by {changed}."
     if few:
-        return verdict(ClaimOutcome.UNDECIDED, few)
+        return ClaimOutcome.UNDECIDED, few
     if all(each.low >= -LATENCY_MARGIN and each.high <= LATENCY_MARGIN for each, _ in changes):
         reason = f"the median changes by at most {percent(LATENCY_MARGIN)}; the most is {changed}."
-        return verdict(ClaimOutcome.CONFIRMED, reason)
-    return verdict(ClaimOutcome.UNDECIDED, f"the median changes by {changed}; more repeats would decide.")
+        return ClaimOutcome.CONFIRMED, reason
+    return ClaimOutcome.UNDECIDED, f"the median changes by {changed}; more repeats would decide."
+
+
+_CLAIMS: Mapping[str, tuple[str, Callable[[Sequence[Sample], float | None], Judged]]] = {
+    "loss": ("no packet is lost below line rate", no_loss),
+    "rate": ("line rate at every packet size", line_rate_at_every_size),
+    "latency": ("latency does not depend on load", latency_independent_of_load),
+}
+"""By experiment, the claim and what judges it by the trusted samples and the rate of the links."""
 
 
 def _is_below_line_rate(sample: Sample, link_bps: float | None) -> bool:

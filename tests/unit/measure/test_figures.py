@@ -192,7 +192,7 @@ def test_a_load_is_sent_again_when_a_counter_went_back(monkeypatch: pytest.Monke
     for results, wanted in (([bad, good], good), ([bad, bad], bad), ([good], good)):
         left = iter(results)
         for name in ("announce_backends", "read", "start"):
-            monkeypatch.setattr(LoadBench, name, lambda *_, **__: None)
+            monkeypatch.setattr(LoadBench, name, lambda *_, **__: (None, None))
         monkeypatch.setattr(LoadBench, "result", lambda *_, left=left, **__: next(left))
         bench = LoadBench(*[cast(Any, MagicMock())] * 4)
         assert bench.trial(frame_bytes=64, offered_pps=None, seconds_s=1.0) is wanted

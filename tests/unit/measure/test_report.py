@@ -39,6 +39,7 @@ from xenoovs.measure.report import (
     element,
     make_report,
     read_sources,
+    verdicts_of,
     write_report,
 )
 from xenoovs.measure.samples import (
@@ -105,7 +106,7 @@ def test_recorded_runs_become_a_page_with_their_pictures_and_exact_counts(of_rec
     sizes = [text for _, text in made.charts[-1].panels[0].x.ticks]
     assert (sizes[0], sizes[-4:]) == ("16 B", ["256 KiB", "1 MiB", "4 MiB", "16 MiB"])
     # Quick runs have fewer repeats than a verdict needs.
-    assert {verdict.outcome.value for _, verdict in made.verdicts} == {"undecided"}
+    assert {verdict.outcome.value for _, verdict in verdicts_of(made.charts)} == {"undecided"}
     for chart in made.charts:
         for recorded in chart.runs:
             for sample in recorded.samples:
@@ -138,7 +139,7 @@ def test_the_page_needs_nothing_else_and_has_the_verdicts(everything: MeasureRep
     assert all(name.startswith("DejaVuSans") for name in names if names.count(name) > 1)
     assert "Latency does not depend on load" in text
     assert 'class="pill refuted">refuted' in text
-    assert [verdict.outcome.value for _, verdict in everything.verdicts] == ["refuted", "refuted", "refuted"]
+    assert [verdict.outcome.value for _, verdict in verdicts_of(everything.charts)] == ["refuted", "refuted", "refuted"]
 
 
 LAB = rate_run()

@@ -24,7 +24,7 @@ from tests.patience import eventually
 from xenoovs.errors import FileUnusable, MeasureError
 from xenoovs.measure import packet_program
 from xenoovs.measure import run as schedule
-from xenoovs.measure.run import Basis, Experiment, Measurement, RunProgress, carry_out, order_of
+from xenoovs.measure.run import Basis, Experiment, Measurement, carry_out, order_of
 from xenoovs.measure.samples import (
     SAMPLES_FILE,
     BedKind,
@@ -225,7 +225,7 @@ def test_every_repeat_has_all_points_in_an_order_of_its_own() -> None:
 def session(directory: Path, run: Run, *, within_s: float | None = None) -> Sequence[Sample]:
     """Begin or resume the run of a directory, and return the samples that it has then."""
     with resumed_run(next(directory.iterdir())) if [*directory.iterdir()] else new_run(directory, run) as writer:
-        carry_out(Counting().made, writer, progress=lambda _: None, within_s=within_s)
+        carry_out(Counting().made, writer, progress=lambda *_: None, within_s=within_s)
         return tuple(writer.samples)
 
 
@@ -254,23 +254,22 @@ def test_a_short_run_has_the_same_points_with_each_setting_of_offload(tmp_path: 
 
 @pytest.mark.parametrize("at", [0, 1, 4, 11])
 def test_an_interrupted_and_resumed_run_has_the_points_of_an_uninterrupted_one(tmp_path: Path, at: int) -> None:
-    shown: list[RunProgress] = []
+    shown: list[tuple[Point, int, int, float]] = []
     with new_run(tmp_path, RUN_OF_FOUR) as writer:
         directory = writer.directory
         with pytest.raises(KeyboardInterrupt):
-            carry_out(Counting(interrupted_at=at).made, writer, progress=shown.append)
+            carry_out(Counting(interrupted_at=at).made, writer, progress=lambda *each: shown.append(each))
     assert len(read_recorded(directory).samples) == at
     later = Counting()
     with resumed_run(directory) as writer:
-        carry_out(later.made, writer, progress=shown.append)
+        carry_out(later.made, writer, progress=lambda *each: shown.append(each))
     recorded = read_recorded(directory)
     assert recorded.is_complete
     assert [sample.key for sample in recorded.samples] == [
         (str(point).replace("'", '"'), repeat) for point, repeat in order_of(RUN_OF_FOUR)
     ]
     assert (later.measured, later.prepared) == (12 - at, 0)
-    assert shown[-1].done == 11
-    assert shown[-1].total == 12
+    assert shown[-1][1:3] == (11, 12)
 
 
 SOURCE, DESTINATION = bytes([198, 18, 0, 1]), bytes([203, 0, 113, 1])
@@ -346,7 +345,7 @@ def test_samples_of_a_session_are_in_order_whatever_the_wall_clock_shows(
 
     monkeypatch.setattr(schedule, "time", clock)
     with new_run(tmp_path, RUN_OF_FOUR) as writer:
-        schedule.carry_out(Setting().made, writer, progress=lambda _: None)
+        schedule.carry_out(Setting().made, writer, progress=lambda *_: None)
         times = [sample.at for sample in writer.samples]
     assert times == sorted(times)
     assert len(set(times)) == 12
