@@ -167,10 +167,9 @@ def require_not_of_ovn(bed: Bed) -> None:
         raise BridgeOfOvn(bridge=bridge, evidence=use.evidence)
 
 
-def bridge_flows(bed: Bed) -> str:
-    """Return all flows of the bridge, in the format of `ovs-ofctl replace-flows`. Raises MeasureError."""
-    bridge = bed.balancer.uplinks.bridge
-    return _ofctl(bed.dpu, bridge, "--names", "--no-stats", "dump-flows", bridge)
+def bridge_flows(dpu: Station, bridge: str) -> str:
+    """Return all flows of a bridge, in the format of `ovs-ofctl replace-flows`. Raises MeasureError."""
+    return _ofctl(dpu, bridge, "--names", "--no-stats", "dump-flows", bridge)
 
 
 @contextmanager
@@ -183,7 +182,7 @@ def restored_flows(bed: Bed) -> Iterator[str]:
 
 @contextmanager
 def flows_of_switch_restored(dpu: Station, bridge: str) -> Iterator[str]:
-    before = _ofctl(dpu, bridge, "--names", "--no-stats", "dump-flows", bridge)
+    before = bridge_flows(dpu, bridge)
     with dpu.undone_at_end(*_OFCTL, "--bundle", "replace-flows", bridge, "-", stdin=before):
         yield before
 

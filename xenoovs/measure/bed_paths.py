@@ -255,7 +255,7 @@ class PathBench:
             in_time = all(one.command.exit_code is None for one in running)
         except BaseException:
             for one in running:
-                one.end()
+                one.command.end()
             raise
         done = [one.stop() for one in running]
         after = settled_counts(self._ends(loads))

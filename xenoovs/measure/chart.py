@@ -134,53 +134,33 @@ class PublishedSource:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedCurve:
-    """A curve in the units of an experiment's picture. `panel`: Title of its panel, such as a split."""
+class PublishedFigure:
+    """A curve in the units of an experiment's picture, or one number with its unit.
+
+    `points`: Positions on the picture's x axis, and values; the position of a number is None if it is for all of them.
+    `panel`: Title of the panel of a curve, such as a split.
+    """
 
     experiment: str
     source: PublishedSource
     label: str
-    points: tuple[tuple[float, float], ...]
+    points: tuple[tuple[float | None, float], ...]
+    unit: str = ""
     panel: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedFigure:
-    """One number. `at`: Its position on the picture's x axis; None for all positions."""
-
-    experiment: str
-    source: PublishedSource
-    label: str
-    value: float
-    unit: str
-    at: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    curves: tuple[PublishedCurve, ...]
-    figures: tuple[PublishedFigure, ...]
-
-    def of(self, experiment: str) -> Published:
-        return Published(
-            tuple(curve for curve in self.curves if curve.experiment == experiment),
-            tuple(figure for figure in self.figures if figure.experiment == experiment),
-        )
-
-    @property
-    def sources(self) -> tuple[PublishedSource, ...]:
-        """Return each source once, in the order of curves and figures."""
-        of_curves, of_figures = (curve.source for curve in self.curves), (figure.source for figure in self.figures)
-        return tuple(dict.fromkeys((*of_curves, *of_figures)))
-
-
 @cache
-def load_published() -> Published:
+def load_published() -> tuple[PublishedFigure, ...]:
+    """Return all curves, then all numbers."""
     document = yaml.safe_load((files("xenoovs.measure") / "published.yaml").read_text(encoding="utf-8"))
     sources = {key: PublishedSource(**source) for key, source in document["sources"].items()}
+    for each in document["figures"]:
+        each["points"] = [(each.pop("at", None), each.pop("value"))]
     for each in (*document["curves"], *document["figures"]):
         each["source"] = sources[each["source"]]
-    points = (tuple((float(x), float(y)) for x, y in each["points"]) for each in document["curves"])
-    curves = (PublishedCurve(**{**each, "points": of}) for each, of in zip(document["curves"], points, strict=True))
-    figures = (PublishedFigure(**{**each, "value": float(each["value"])}) for each in document["figures"])
-    return Published(tuple(curves), tuple(figures))
+        each["points"] = tuple((x if x is None else float(x), float(y)) for x, y in each["points"])
+    return tuple(PublishedFigure(**each) for each in (*document["curves"], *document["figures"]))
+
+
+def published_of(experiment: str) -> list[PublishedFigure]:
+    return [figure for figure in load_published() if figure.experiment == experiment]

@@ -19,7 +19,7 @@ from xenoovs.measure.chart import (
     ChartTable,
     Panel,
     further_runs,
-    load_published,
+    published_of,
 )
 from xenoovs.measure.completion import CompletionCase, CompletionFigures, Scene, acceptance, figures_of, scene_title
 from xenoovs.measure.echo import bytes_text
@@ -170,18 +170,11 @@ def _table(
     return ChartTable(("run", *_spaced(keys), *columns, "forwarded by the NIC", "repeats"), rows)
 
 
-def _published_curves(experiment: str, panel: str = "") -> Iterator[ChartLine]:
-    for curve in load_published().of(experiment).curves:
-        if curve.panel == panel:
-            label = f"{curve.source.name}, {curve.label} ({OTHER_HARDWARE})"
-            yield ChartLine(label, tuple(ChartMark.exactly(value, x) for x, value in curve.points))
-
-
-def _published_points(experiment: str) -> Iterator[ChartLine]:
-    for figure in load_published().of(experiment).figures:
-        if figure.at is not None:
-            label = f"{figure.source.name}, {figure.label} ({OTHER_HARDWARE})"
-            yield ChartLine(label, (ChartMark.exactly(figure.value, figure.at),))
+def _published_lines(experiment: str, panel: str = "") -> Iterator[ChartLine]:
+    for figure in published_of(experiment):
+        marks = tuple(ChartMark.exactly(value, x) for x, value in figure.points if x is not None)
+        if marks and figure.panel == panel:
+            yield ChartLine(f"{figure.source.name}, {figure.label} ({OTHER_HARDWARE})", marks)
 
 
 def _rate_chart(sources: Sequence[_RunSource]) -> Chart:
@@ -198,7 +191,7 @@ def _rate_chart(sources: Sequence[_RunSource]) -> Chart:
         )
         for link in sorted({one.link_bps for one in sources if one.link_bps})
     ]
-    references += (*_published_curves("rate"), *_published_points("rate"))
+    references += _published_lines("rate")
     shown = [size for size in sizes if size != 68 or 64 not in sizes]
     ticks = tuple((size, f"{size:g}" if size != 1280 or 1518 not in sizes else "") for size in shown)
     most = max((mark.value.high for line in lines for mark in line.marks), default=0.0)
@@ -264,7 +257,7 @@ def _latency_chart(sources: Sequence[_RunSource]) -> Chart:
                         ticks=tuple((load, f"{load:.0%}") for load in ticks),
                     ),
                     Axis("round-trip time, microseconds", is_log=True),
-                    tuple(_published_curves("latency", split)),
+                    tuple(_published_lines("latency", split)),
                     boxes=tuple(boxes),
                 )
             )
@@ -292,7 +285,7 @@ def _loss_chart(sources: Sequence[_RunSource]) -> Chart:
         steps = [1 + (greatest - 1) * index / 40 for index in range(41)]
         least = tuple(ChartMark.exactly(1 - 1 / share, share) for share in steps)
         lines.append(ChartLine("loss if exactly that rate passes", least))
-    lines += _published_curves("loss")
+    lines += _published_lines("loss")
     panel = Panel(
         "",
         Axis("offered load, % of the highest rate with at most 0.1 % loss", unit=0.01),
@@ -326,7 +319,7 @@ def _echo_chart(sources: Sequence[_RunSource]) -> Chart:
             lines.append(ChartLine(f"{name}, mean", _marks(curve, "mean_us"), len(lines) // 2))
             lines.append(ChartLine(f"{name}, median", _marks(curve, "median_us"), len(lines) // 2, is_dashed=True))
             sizes.update(curve)
-    lines += _published_points("echo")
+    lines += _published_lines("echo")
     panel = Panel(
         "",
         Axis("message, bytes", is_log=True, ticks=tuple((size, bytes_text(size)) for size in sorted(sizes))),
@@ -426,7 +419,7 @@ def _entries_chart(sources: Sequence[_RunSource]) -> Chart:
         ]
         if lines:
             panels.append(Panel(title, x, Axis("", unit=unit), tuple(lines)))
-    published = Panel("published by others, Gbit/s", x, Axis("", unit=1e9), tuple(_published_curves("entries")))
+    published = Panel("published by others, Gbit/s", x, Axis("", unit=1e9), tuple(_published_lines("entries")))
     values = (*(key for key, *_ in figures), "megaflows", "forwarding_bps", "cpu_cores")
     return Chart(
         "Packets beside active entries",
@@ -498,9 +491,9 @@ def _completion_panel(scenes: Mapping[Scene, Sequence[CompletionFigures]]) -> Pa
 
 def _published_completion() -> Panel:
     marks: dict[str, dict[str, ChartMark]] = {_ROUTING_NAMES["doca-ar"]: {}, _ROUTING_NAMES["ecmp"]: {}}
-    for figure in load_published().of("completion").figures:
+    for figure in published_of("completion"):
         scene, _, design = figure.label.rpartition(", ")
-        marks[_ROUTING_NAMES["ecmp" if design == "ECMP" else "doca-ar"]][scene] = ChartMark.exactly(figure.value)
+        marks[_ROUTING_NAMES["ecmp" if design == "ECMP" else "doca-ar"]][scene] = ChartMark.exactly(figure.points[0][1])
     scenes = dict.fromkeys(scene for of_design in marks.values() for scene in of_design)
     colors = {name: color for color, name in enumerate(_ROUTING_NAMES.values())}
     bars = tuple(Bars(name, of_design, colors[name]) for name, of_design in marks.items())

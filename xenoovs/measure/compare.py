@@ -140,11 +140,11 @@ def _installed(bed: Bed, program: DesignProgram) -> Iterator[None]:
 
 def _check_unchanged(bed: Bed, program: DesignProgram) -> None:
     """Raise MeasureError if another program has changed the flows during the measurement."""
-    there = list(filter(str.strip, bridge_flows(bed).splitlines()))
+    bridge = bed.balancer.uplinks.bridge
+    there = list(filter(str.strip, bridge_flows(bed.dpu, bridge).splitlines()))
     if program.design is not Design.LEARN and len(there) != len(program.flows):
         raise MeasureError(
-            f"another program changed the flows of {bed.balancer.uplinks.bridge} while they were measured: stop its "
-            "agent or controller"
+            f"another program changed the flows of {bridge} while they were measured: stop its agent or controller"
         )
 
 

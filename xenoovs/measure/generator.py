@@ -112,9 +112,6 @@ class RunningLoad:
         self.command.interrupt()
         return self.wait()
 
-    def end(self) -> None:
-        self.command.end()
-
 
 def _counted(text: str) -> tuple[int, float] | None:
     # After an interrupt, tcpreplay's statistics of the device lack one frame; this line has it.

@@ -347,7 +347,7 @@ def latency_experiment(
         try:
             answers = _ask(bench, requests=requests, after_s=margin_s)
         except BaseException:
-            running.end()
+            running.command.end()
             raise
         elsewhere, beside = (0, requests) if is_shared else (requests, 0)
         result = bench.result(

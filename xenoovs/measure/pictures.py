@@ -42,11 +42,8 @@ DARK = Theme(
 # Colours that no theme uses: each is a placeholder for a variable of the page's style sheet.
 _VARIABLES = ("ground", "ink", "quiet", "grid", "warn", *(f"series-{index}" for index in range(7)))
 _STAND_INS = {f"#0102{index:02x}": name for index, name in enumerate(_VARIABLES, start=16)}
-_names = {name: color for color, name in _STAND_INS.items()}
-STYLED = Theme(
-    _names["ground"], _names["ink"], _names["quiet"], _names["grid"], _names["warn"],
-    tuple(_names[f"series-{index}"] for index in range(7)),
-)  # fmt: skip
+_GROUND, _INK, _QUIET, _GRID, _WARN, *_SERIES = _STAND_INS
+STYLED = Theme(_GROUND, _INK, _QUIET, _GRID, _WARN, tuple(_SERIES))
 """For a picture in a page, which has light and dark colours."""
 
 _NUMBERED_ID = regex(r' id="[A-Za-z0-9.]+_[0-9]+"')
@@ -284,13 +281,9 @@ def _draw_line(line: ChartLine, panel: Panel, axes: Axes, theme: Theme, referenc
         label=line.label,
         zorder=3,
     )
-    _ring_suspects(((mark.x, mark) for mark in marks if mark.is_suspect), panel, axes, theme)
-
-
-def _ring_suspects(suspects: Iterable[tuple[float, ChartMark]], panel: Panel, axes: Axes, theme: Theme) -> None:
-    places = [(x / panel.x.unit, mark.value.estimate / panel.y.unit) for x, mark in suspects]
-    if places:
-        x, y = zip(*places, strict=True)
+    if suspects := [mark for mark in marks if mark.is_suspect]:
+        x = _scaled((mark.x for mark in suspects), panel.x)
+        y = _scaled((mark.value.estimate for mark in suspects), panel.y)
         axes.plot(x, y, linestyle="", marker="o", markersize=11, markerfacecolor="none", markeredgecolor=theme.warn,
                   markeredgewidth=1.5, label="suspect", zorder=4)  # fmt: skip
 

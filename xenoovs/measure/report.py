@@ -21,7 +21,7 @@ from xenoovs.dataclass import dataclass
 from xenoovs.display import percent
 from xenoovs.errors import MeasureError, counted
 from xenoovs.lab.lab import write_whole
-from xenoovs.measure.chart import OTHER_HARDWARE, Cell, Chart, ChartTable, PublishedSource, load_published
+from xenoovs.measure.chart import OTHER_HARDWARE, Cell, Chart, ChartTable, PublishedSource, published_of
 from xenoovs.measure.charts import chart_of, compare, experiments_of, subtitle_of
 from xenoovs.measure.samples import BedKind, RecordedRun, find_runs, read_recorded
 from xenoovs.measure.statistics import require_libraries
@@ -301,14 +301,17 @@ def _suspects(runs: Iterable[RecordedRun]) -> Iterator[Markup]:
 
 
 def _published(experiment: str) -> Iterator[Markup]:
-    known = load_published().of(experiment)
-    if known.sources:
+    known = published_of(experiment)
+    if known:
         yield element("h3", _sentence(OTHER_HARDWARE))
         singles = list[str]()
-        for one in known.figures:
-            value = f"{one.value:,.0f}" if one.value >= 1000 else f"{one.value:g}"
-            singles.append(f"{one.source.name}, {one.label}: {value} {one.unit}")
-        yield element("ul", *(element("li", text) for text in singles), *map(_source, known.sources))
+        for one in known:
+            if one.unit:
+                value = one.points[0][1]
+                shown = f"{value:,.0f}" if value >= 1000 else f"{value:g}"
+                singles.append(f"{one.source.name}, {one.label}: {shown} {one.unit}")
+        sources = dict.fromkeys(one.source for one in known)
+        yield element("ul", *(element("li", text) for text in singles), *map(_source, sources))
 
 
 def _source(source: PublishedSource) -> Markup:

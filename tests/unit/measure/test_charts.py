@@ -26,7 +26,7 @@ from xenoovs.display import percent, quantity, span
 from xenoovs.measure import compare as measure_compare
 from xenoovs.measure import echo as measure_echo
 from xenoovs.measure import load as measure_load
-from xenoovs.measure.chart import Cell, Chart, ChartMark, load_published
+from xenoovs.measure.chart import Cell, Chart, ChartMark, load_published, published_of
 from xenoovs.measure.charts import chart_of, compare
 from xenoovs.measure.pictures import LIGHT, _drawn
 from xenoovs.measure.run import PointTable
@@ -134,10 +134,8 @@ def test_bars_have_figures_in_the_unit_of_their_axis() -> None:
 
 
 def test_every_published_figure_has_a_source_with_a_name() -> None:
-    published = load_published()
-    assert published.curves
-    assert all(source.name and source.title for source in published.sources)
-    xenoflow = next(curve for curve in published.of("rate").curves if curve.source.name.startswith("XenoFlow"))
+    assert all(figure.source.name and figure.source.title for figure in load_published())
+    xenoflow = next(one for one in published_of("rate") if one.source.name.startswith("XenoFlow"))
     # 128 bytes of payload are a frame of 174 bytes, which at 100 Gbit/s is the published line rate.
     assert dict(xenoflow.points)[174] == pytest.approx(line_rate_pps(100e9, 174), rel=0.01)
 
