@@ -159,7 +159,10 @@ def _flows_to_backend(bed: Bed, address: IPAddress, port: int) -> Iterator[str]:
 
 
 def _ask(bed: Bed, address: str, port: int, *, size: int, messages: int, limit_s: float) -> list[float]:
-    source = bed.client.address or str(client_address(bed, ip_address(address)))
+    source = bed.client.address
+    if not source:
+        # The clients of a lab have all addresses of their net.
+        source = str(ip_network(client_net(family_of(ip_address(address)), used_addresses(bed.balancer)))[1])
     argv = ["ask", source, address, str(port), str(size), str(messages), str(limit_s)]
     try:
         output = bed.client.run("python3", "-I", "-c", _SOURCE, *argv, timeout_s=limit_s + 3 * _ANSWER_TIMEOUT_S)
@@ -170,12 +173,6 @@ def _ask(bed: Bed, address: str, port: int, *, size: int, messages: int, limit_s
         ) from None
     times: list[float] = json.loads(output.stdout)
     return times
-
-
-def client_address(bed: Bed, peer: IPAddress) -> IPAddress:
-    """Return an address from which the clients of a lab can send to `peer`."""
-    net = ip_network(client_net(family_of(peer), used_addresses(bed.balancer)))
-    return net[1]
 
 
 _SETTING = ("ovs-vsctl", "--if-exists", "get", "Open_vSwitch", ".", "other_config:hw-offload")

@@ -61,11 +61,6 @@ class TrialSettings:
     resolution: float
     most_trials: int
 
-    @property
-    def search_s(self) -> float:
-        """Return the longest duration of a search, roughly."""
-        return (self.trial_s + _OVERHEAD_S) * self.most_trials
-
 
 def trial_settings(*, is_hardware: bool, quick: bool, trial_s: float | None = None) -> TrialSettings:
     """Return the usual settings. `trial_s`: The user's choice, or None."""
@@ -165,7 +160,9 @@ def rate_experiment(bench: LoadBench, settings: TrialSettings, repeats: int, poi
 
     warm_up = partial(bench.learn, frame_bytes=int(points[0]["frame_bytes"]))
     options = options_of(bench.profile, settings)
-    return Experiment("rate", points, repeats, settings.search_s, measure, options, warm_up=warm_up)
+    # The longest duration of a search, roughly.
+    point_s = (settings.trial_s + _OVERHEAD_S) * settings.most_trials
+    return Experiment("rate", points, repeats, point_s, measure, options, warm_up=warm_up)
 
 
 def loss_experiment(bench: LoadBench, settings: TrialSettings, repeats: int, points: Sequence[Point]) -> Experiment:

@@ -85,7 +85,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from xenoovs.dataclass import dataclass, field, fields, replace
+from xenoovs.dataclass import asdict, dataclass, field, fields, replace
 from xenoovs.errors import FileUnusable, MeasureError, counted, worded
 from xenoovs.regex import regex
 
@@ -306,7 +306,7 @@ class RunWriter:
 
     def append(self, sample: Sample) -> None:
         """Store a sample. Raises MeasureError if it cannot be stored; earlier samples stay readable."""
-        line = memoryview(f"{json.dumps(_fields_of(sample), allow_nan=False)}\n".encode())
+        line = memoryview(f"{json.dumps(asdict(sample), allow_nan=False)}\n".encode())
         before = os.fstat(self._stream.fileno()).st_size
         try:
             while line:
@@ -333,12 +333,8 @@ class RunWriter:
         )
 
 
-def _fields_of(value: Run | Sample) -> dict[str, Any]:
-    return {each.name: getattr(value, each.name) for each in fields(value)}
-
-
 def render_run(run: Run) -> str:
-    return json.dumps({"xenoovs_run": _VERSION, **_fields_of(run), "kind": run.kind.value}, indent=1, allow_nan=False)
+    return json.dumps({"xenoovs_run": _VERSION, **asdict(run), "kind": run.kind.value}, indent=1, allow_nan=False)
 
 
 def _write_run(directory: Path, run: Run) -> None:

@@ -23,7 +23,6 @@ from tests.judged import assert_recorded
 from tests.patience import eventually
 from xenoovs.errors import FileUnusable, MeasureError
 from xenoovs.measure import packet_program
-from xenoovs.measure import run as schedule
 from xenoovs.measure.run import Basis, Experiment, Measurement, carry_out, order_of
 from xenoovs.measure.samples import (
     SAMPLES_FILE,
@@ -338,14 +337,14 @@ def test_samples_of_a_session_are_in_order_whatever_the_wall_clock_shows(
     clock = Clock(0.0)
 
     class Setting(Counting):
-        def measure(self, *arguments: object) -> schedule.Measurement:
+        def measure(self, *arguments: object) -> Measurement:
             clock.offset_s -= 3600
             real_time.sleep(0.002)
             return super().measure(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(schedule, "time", clock)
+    monkeypatch.setattr("xenoovs.measure.run.time", clock)
     with new_run(tmp_path, RUN_OF_FOUR) as writer:
-        schedule.carry_out(Setting().made, writer, progress=lambda *_: None)
+        carry_out(Setting().made, writer, progress=lambda *_: None)
         times = [sample.at for sample in writer.samples]
     assert times == sorted(times)
     assert len(set(times)) == 12
