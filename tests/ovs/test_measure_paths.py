@@ -97,11 +97,11 @@ def test_every_frame_that_was_sent_was_received_or_lost(lab: Lab) -> None:
         run(["ovs-appctl", "revalidator/purge"], env=lab.ovs.env)
         switched, drops = flow_packets(lab, match) - before, dropped(lab, "p1") - drops
         cable = transmitted(lab, "p1") - cable
-    assert trial.sent == trial.received + trial.lost
+    assert trial["sent"] == trial["received"] + trial["lost"]
     # Counters that the measurement does not use: what is lost was lost before the flow, or before the cable.
-    assert cable == trial.received
-    assert trial.lost == (trial.sent - switched) + (switched - cable)
-    assert trial.sent - switched >= 0
+    assert cable == trial["received"]
+    assert trial["lost"] == (trial["sent"] - switched) + (switched - cable)
+    assert trial["sent"] - switched >= 0
     assert switched - cable > 0
     assert drops > 0
     assert [*flows(lab), *left_over(lab)] == []

@@ -12,6 +12,7 @@ from xenoovs.errors import BridgeOfOvn, CommandFailed, MeasureError, did_you_mea
 from xenoovs.lab.place import Place, RemoteCommand
 from xenoovs.measure.frames import LoadProfile, load_profile
 from xenoovs.measure.samples import BedKind
+from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import Balancer, Protocol, Service
 from xenoovs.model.emit import render_config
 from xenoovs.openflow.flow import Flow, is_foreign
@@ -204,6 +205,11 @@ def add_flows(bed: Bed, cookie: int, flows: Iterable[str]) -> None:
     """Add flows above all others in one bundle, or replace those with the same match. Raises MeasureError."""
     bridge, text = bed.balancer.uplinks.bridge, "".join(f"cookie={cookie:#x},priority=65535,{flow}\n" for flow in flows)
     _ofctl(bed.dpu, bridge, "--names", "--bundle", "add-flows", bridge, "-", stdin=text)
+
+
+def packets_to(address: IPAddress, protocol: str) -> str:
+    """Return the match of packets of `tcp` or `udp` to an address, for `add_flows`."""
+    return f"{protocol},nw_dst={address}" if address.version == 4 else f"{protocol}6,ipv6_dst={address}"
 
 
 def replace_flows(dpu: Station, bridge: str, text: str) -> None:

@@ -16,7 +16,7 @@ from xenoovs.compile.encoding import rewrites
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.host import Device
 from xenoovs.errors import CommandFailed, CommandMissing, MeasureError
-from xenoovs.measure.bed import Bed, Station, added_flows, first_line
+from xenoovs.measure.bed import Bed, Station, added_flows, first_line, packets_to
 from xenoovs.measure.bench import PACKET_PROGRAM, unanswered
 from xenoovs.measure.counters import (
     InterfaceCounts,
@@ -139,20 +139,14 @@ def path_flows(bed: Bed, paths: Sequence[BedPath]) -> tuple[str, ...]:
         port = path.hop.port
         inward = (*rewrites(path.hop, bed.service.source_mac), _output(port, in_port=ingress))
         outward = (SetField(Field.DL_DST, parse_mac(bed.generator.mac).value), _output(ingress, in_port=port))
-        flows.append(_flow(ingress, path.inward, inward))
-        flows.append(_flow(port, path.outward, outward))
+        for in_port, address, actions in ((ingress, path.inward, inward), (port, path.outward, outward)):
+            flows.append(f"{packets_to(address, 'udp')},in_port={in_port},actions={render_actions(actions)}")
     return tuple(flows)
 
 
 def _output(port: str, *, in_port: str) -> Action:
     # OpenFlow sends a packet back by its ingress port only with output to IN_PORT (OpenFlow 1.4.0, 7.2.1).
     return OutputInPort() if port == in_port else Output(port)
-
-
-def _flow(in_port: str, address: IPAddress, actions: tuple[Action, ...]) -> str:
-    protocol, field = ("udp", "nw_dst") if address.version == 4 else ("udp6", "ipv6_dst")
-    match = f"{protocol},in_port={in_port},{field}={address}"
-    return f"{match},actions={render_actions(actions)}"
 
 
 # Loads on one or two paths at a time: frames sent, frames received, and their rates.
@@ -184,24 +178,12 @@ class PathLoad:
         return (bed.generator, self.path.station) if is_in else (self.path.station, bed.generator)
 
 
-@dataclass(frozen=True, slots=True)
-class PathTrial:
-    """The result of a load on a path.
+PathTrial = dict[str, float]
+"""The result of a load on a path, with the keys of a sample.
 
-    `sent`, `received`: Frames of the whole load, counted at the interfaces of its ends; `received` is at most `sent`,
-    as the rest are frames of other kinds. `sent_pps`, `received_pps`: Rates while all loads ran.
-    """
-
-    sent: int
-    received: int
-    sent_pps: float
-    received_pps: float
-    seconds_s: float
-    suspect: tuple[str, ...] = ()
-
-    @property
-    def lost(self) -> int:
-        return self.sent - self.received
+`sent`, `received`: Frames of the whole load, counted at the interfaces of its ends; `received` is at most `sent`, as
+the rest are frames of other kinds. `sent_pps`, `received_pps`: Rates while all loads ran.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +215,7 @@ class PathBench:
 
     def run(
         self, loads: Sequence[PathLoad], *, seconds_s: float, reads_switch: bool = False
-    ) -> tuple[list[PathTrial], dict[str, Value]]:
+    ) -> tuple[list[PathTrial], Measurement]:
         """Send loads at the same time; return the result of each, and the values of the switch. Raises MeasureError.
 
         `loads`: One or two, with different receivers. `reads_switch`: Whether to read also what they cost the switch
@@ -260,13 +242,16 @@ class PathBench:
         done = [one.stop() for one in running]
         after = settled_counts(self._ends(loads))
         late = () if in_time else ("a load ended before the rates were read: the machine is too slow or too busy",)
-        trials = [*_trials(self.bed, loads, done, (before, first, last, after), late)]
-        least = sum(trial.received - slack(0) for trial in trials)
+        suspect, trials = list(late), list[PathTrial]()
+        for trial, doubts in _trials(self.bed, loads, done, (before, first, last, after)):
+            trials.append(trial)
+            suspect += doubts
+        least = sum(int(trial["received"]) - slack(0) for trial in trials)
         values: dict[str, Value] = {**counters.frames_since(at_first, received=least).values}
         if first_switch is not None and last_switch is not None:
-            packets = trials[0].received_pps * (last_switch.at_s - first_switch.at_s)
+            packets = trials[0]["received_pps"] * (last_switch.at_s - first_switch.at_s)
             values |= last_switch.since(first_switch, packets=max(1.0, packets))
-        return trials, values
+        return trials, Measurement(values, tuple(dict.fromkeys(suspect)))
 
     def _start(self, load: PathLoad, *, seconds_s: float) -> RunningLoad:
         generator, rate = self.generators[load.ends(self.bed)[0].role], load.offered_pps
@@ -327,16 +312,16 @@ def _trials(
     loads: Sequence[PathLoad],
     done: Sequence[GeneratorResult],
     counts: Sequence[Mapping[str, InterfaceCounts]],
-    late: tuple[str, ...],
-) -> Iterator[PathTrial]:
-    """Yield the result of each load. `counts`: by role; before the loads, twice while all of them run, and after them.
+) -> Iterator[tuple[PathTrial, list[str]]]:
+    """Yield the result of each load, and reasons why it may be wrong.
 
-    If two loads leave by one interface, each is counted by its generator; the sum must equal the interface's counter.
+    `counts`: By role; before the loads, twice while all of them run, and after them. If two loads leave by one
+    interface, each is counted by its generator; the sum must equal the interface's counter.
     """
     before, first, last, after = counts
     ends = [tuple(end.role for end in load.ends(bed)) for load in loads]
     senders = [sender for sender, _ in ends]
-    for (sender, receiver), result in zip(ends, done, strict=True):
+    for load, (sender, receiver), result in zip(loads, ends, done, strict=True):
         total = sum(other.sent for other, role in zip(done, senders, strict=True) if role == sender)
         counted = after[sender].tx - before[sender].tx
         alone = senders.count(sender) == 1
@@ -345,7 +330,7 @@ def _trials(
         received = after[receiver].rx - before[receiver].rx
         took = last[sender].at_s - first[sender].at_s
         seconds_s = last[receiver].at_s - first[receiver].at_s
-        suspect = [*late, *result.suspect]
+        suspect = [*result.suspect]
         if abs(total - counted) > slack(counted):
             suspect.append(
                 f"the generators on {sender} say that they sent {total} frames, its interface counted {counted}: other "
@@ -357,13 +342,20 @@ def _trials(
             )
         if min(counted, received, took, seconds_s) < 0:
             suspect.append(f"a counter or the clock of {sender} or {receiver} went back: it wrapped, or was set")
-        yield PathTrial(
-            max(0, sent),
-            max(0, min(sent, received)),
-            max(0.0, part * _rate(first[sender].tx, last[sender].tx, took)),
-            max(0.0, _rate(first[receiver].rx, last[receiver].rx, seconds_s)),
-            max(0.0, seconds_s),
-            tuple(suspect),
+        sent, received = max(0, sent), max(0, min(sent, received))
+        sent_pps = max(0.0, part * _rate(first[sender].tx, last[sender].tx, took))
+        yield (
+            {
+                "sent": sent,
+                "received": received,
+                "lost": sent - received,
+                "seconds_s": max(0.0, seconds_s),
+                "offered_pps": sent_pps if load.offered_pps is None else load.offered_pps,
+                "sent_pps": sent_pps,
+                "received_pps": max(0.0, _rate(first[receiver].rx, last[receiver].rx, seconds_s)),
+                "loss_share": (sent - received) / sent if sent else 0.0,
+            },
+            suspect,
         )
 
 
@@ -375,7 +367,8 @@ def _rate(first: int, last: int, seconds_s: float) -> float:
 def path_bench(bed: Bed, directions: Sequence[PathDirection], *, seed: int) -> Iterator[PathBench]:
     """Prepare a bed for loads on its paths; undo all changes at the end. Raises MeasureError, CommandMissing."""
     paths = bed_paths(bed)
-    frame_bytes = FRAME_BYTES if paths[0].inward.version == 4 else 66
+    # The shortest frame: paths are compared by packets, and short packets cost the most for each byte.
+    frame_bytes = path_profile(bed, paths[0], PathDirection.IN, seed=seed).shortest_bytes
     with ExitStack() as stack:
         if bed.kind is not BedKind.MACHINES:
             for path in paths:
@@ -400,9 +393,6 @@ def path_bench(bed: Bed, directions: Sequence[PathDirection], *, seed: int) -> I
 # The experiment: rate and latency of each path alone, and the rates of pairs at the same time.
 
 BASIS = "offered_pps_by_load"
-FRAME_BYTES = 64
-"""The shortest frame: paths are compared by packets, and short packets cost the most for each byte."""
-
 _OVERLOAD = 1.25
 """Factor of the offered load to the rate that passed at first, so that a path is full even if it has become faster."""
 
@@ -429,16 +419,16 @@ def _overload(bench: PathBench, load: PathLoad, trial_s: float) -> float:
     """Return a rate at which frames are lost; if none is lost at any rate, the highest rate of the generator."""
     seconds_s = min(trial_s, 1.0)
     (flood,), _ = bench.run([load], seconds_s=seconds_s)
-    offered = flood.received_pps * _OVERLOAD
+    offered = flood["received_pps"] * _OVERLOAD
     # A software switch that shares its processors with the generator forwards more packets of a lower load.
     for _ in range(_MOST_RAISES):
-        if offered >= flood.sent_pps:
+        if offered >= flood["sent_pps"]:
             break
         (trial,), _ = bench.run([replace(load, offered_pps=offered)], seconds_s=seconds_s)
-        if trial.received_pps < trial.sent_pps * (1 - _LOSS_SHARE):
+        if trial["received_pps"] < trial["sent_pps"] * (1 - _LOSS_SHARE):
             break
         offered *= _RAISE
-    return max(1.0, min(offered, flood.sent_pps))
+    return max(1.0, min(offered, flood["sent_pps"]))
 
 
 def _measurement(bench: PathBench, loads: Sequence[PathLoad], *, round_trips: int, trial_s: float) -> Measurement:
@@ -448,25 +438,12 @@ def _measurement(bench: PathBench, loads: Sequence[PathLoad], *, round_trips: in
     if is_asked:
         values["rtt_us"] = bench.round_trips(loads[0].path, count=round_trips)
     trials, by_switch = bench.run(loads, seconds_s=trial_s, reads_switch=is_asked)
-    for prefix, load, trial in zip(("", "beside_"), loads, trials, strict=False):
-        values |= _values(prefix, load, trial)
-    suspect = list(dict.fromkeys(reason for trial in trials for reason in trial.suspect))
+    for prefix, trial in zip(("", "beside_"), trials, strict=False):
+        values |= {f"{prefix}{key}": value for key, value in trial.items()}
+    suspect = [*by_switch.suspect]
     if values.get("rtt_us") == []:
         suspect.append(f"no frame came back on path {loads[0].path.name}")
-    return Measurement(values | by_switch, tuple(suspect))
-
-
-def _values(prefix: str, load: PathLoad, trial: PathTrial) -> dict[str, Value]:
-    return {
-        f"{prefix}sent": trial.sent,
-        f"{prefix}received": trial.received,
-        f"{prefix}lost": trial.lost,
-        f"{prefix}seconds_s": trial.seconds_s,
-        f"{prefix}offered_pps": cast(float, load.offered_pps),
-        f"{prefix}sent_pps": trial.sent_pps,
-        f"{prefix}received_pps": trial.received_pps,
-        f"{prefix}loss_share": trial.lost / trial.sent if trial.sent else 0.0,
-    }
+    return Measurement({**values, **by_switch.values}, tuple(suspect))
 
 
 def path_points(names: Sequence[str], directions: Sequence[PathDirection]) -> tuple[Point, ...]:

@@ -170,6 +170,11 @@ def _table(
     return ChartTable(("run", *_spaced(keys), *columns, "forwarded by the NIC", "repeats"), rows)
 
 
+def _value_table(sources: Sequence[_RunSource], keys: Sequence[str], values: Sequence[str]) -> ChartTable:
+    """Return a table with the means of these values."""
+    return _table(sources, keys, _spaced(values), lambda _one, _point, samples: _estimates(samples, values))
+
+
 def _published_lines(experiment: str, panel: str = "") -> Iterator[ChartLine]:
     for figure in published_of(experiment):
         marks = tuple(ChartMark.exactly(value, x) for x, value in figure.points if x is not None)
@@ -390,7 +395,7 @@ class _BarChart:
             self.title,
             tuple(panels),
             self.caption,
-            _table(sources, self.keys, _spaced(values), lambda _one, _point, each: _estimates(each, values)),
+            _value_table(sources, self.keys, values),
             # Two panels side by side are too small to read in a narrow window.
             columns=1 if len(panels) < 3 else 2,
             notes=further_runs(sources),
@@ -426,12 +431,7 @@ def _entries_chart(sources: Sequence[_RunSource]) -> Chart:
         (*panels, published),
         "Every entry has traffic: masked blocks, single clients, or five-tuples, with a megaflow each. Where a NIC has "
         "no room for the rules, the rate falls. Bars at the points are confidence intervals of 95 % over the repeats.",
-        _table(
-            sources,
-            ("kind", "entries"),
-            _spaced(values),
-            lambda _one, _point, samples: _estimates(samples, values),
-        ),
+        _value_table(sources, ("kind", "entries"), values),
         columns=2,
     )
 

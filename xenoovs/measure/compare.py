@@ -65,7 +65,6 @@ CLIENTS = (10, 1_000, 100_000)
 _QUICK_CLIENTS = (10, 100_000)
 """Fewer, so that all designs in a lab fit into a minute."""
 
-_FRAME_BYTES = 64
 _OFCTL = ("ovs-ofctl", "-O", "OpenFlow15")
 
 
@@ -87,7 +86,7 @@ def designs_experiment(bench: LoadBench, *, quick: bool, seed: int, repeats: int
     why_not = why_no_ipvs(bed)
     if why_not is None:
         programs[Design.IPVS] = ipvs_program(bed)
-    size = max(_FRAME_BYTES, designs_profile(bed, clients=1, seed=seed).shortest_bytes)
+    size = designs_profile(bed, clients=1, seed=seed).shortest_bytes
 
     def prepare() -> Basis:
         for clients in counted:
@@ -312,7 +311,7 @@ def entries_experiment(bench: LoadBench, *, quick: bool, seed: int, repeats: int
     def measure(point: Point, _basis: Basis) -> Measurement:
         entries, kind = int(point["entries"]), str(point["kind"])
         profile = designs_profile(bed, clients=entries, seed=seed)
-        size = max(64, profile.shortest_bytes)
+        size = profile.shortest_bytes
         times = replace(usual, warm_up_s=usual.warm_up_s + entries / _ENTRIES_A_S)
         bench.generator.prepare(profile, frame_bytes=size)
         with added_flows(bed, _COOKIE, entry_flows(bed, profile, kind)):
@@ -336,7 +335,7 @@ def insert_experiment(bench: LoadBench, *, quick: bool, seed: int, repeats: int)
 
     def measure(point: Point, _basis: Basis) -> Measurement:
         profile = designs_profile(bed, clients=int(point["entries"]), seed=seed)
-        size, values = max(64, profile.shortest_bytes), dict[str, Value]()
+        size, values = profile.shortest_bytes, dict[str, Value]()
         with_new = replace(profile, clients=profile.clients + 2 * _NEWCOMERS)
         bench.generator.prepare(profile, frame_bytes=size)
         with added_flows(bed, _COOKIE, entry_flows(bed, with_new, "clients")):

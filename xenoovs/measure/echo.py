@@ -16,7 +16,7 @@ import click
 from xenoovs.compile.encoding import deliver
 from xenoovs.errors import CommandFailed, MeasureError
 from xenoovs.lab.topology import client_net, used_addresses
-from xenoovs.measure.bed import Bed, added_flows, first_line
+from xenoovs.measure.bed import Bed, added_flows, first_line, packets_to
 from xenoovs.measure.counters import SwitchCounters, read_switch
 from xenoovs.measure.run import (
     Basis,
@@ -149,13 +149,12 @@ def _echo_server(bed: Bed, target: str) -> Iterator[tuple[str, int]]:
 def _flows_to_backend(bed: Bed, address: IPAddress, port: int) -> Iterator[str]:
     """Yield the flows that send the echo's packets to the backend, whatever services the config has."""
     service = bed.service
-    where = ("tcp", "nw_dst") if address.version == 4 else ("tcp6", "ipv6_dst")
     hop, vlan = service.backends[0].next_hop, service.claim.vlan
     # Clients of a lab send these packets untagged, also if the service has a VLAN.
     tag = (SetField(Field.VLAN, tag_of(vlan)),) if vlan and vlan_of(hop) is None else ()
     actions = render_actions((*tag, *deliver(hop, service.source_mac)))
     for uplink in bed.balancer.uplinks.ingress:
-        yield f"{where[0]},in_port={uplink},{where[1]}={address},tp_dst={port},actions={actions}"
+        yield f"{packets_to(address, 'tcp')},in_port={uplink},tp_dst={port},actions={actions}"
 
 
 def _ask(bed: Bed, address: str, port: int, *, size: int, messages: int, limit_s: float) -> list[float]:
