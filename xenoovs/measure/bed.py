@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 
 from xenoovs.dataclass import dataclass, field
@@ -92,7 +92,6 @@ class Bed:
     client: Station
     dpu: Station
     stations: Mapping[str, Mapping[str, Station]]
-    uplinks: Sequence[str]
     gateway_mac: str
     document: Mapping[str, object]
     versions: Mapping[str, str]

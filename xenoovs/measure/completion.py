@@ -537,15 +537,11 @@ def completion_command(
 
 def _show(recorded: RecordedRun) -> None:
     for scene, figures in figures_of(recorded.run.points, recorded.samples).items():
-        echo(f"\n{title_of(scene)}")
+        load = f", elephant of {scene.load:g} x link" if scene.load else ""
+        echo(f"\n{scene.case.value}: {scene.flows} x {scene.size / 1000:g} kB{load}")
         print_table(_HEADER, [[*_cells(each)] for each in figures], right=range(1, len(_HEADER)))
     rehash = "with" if recorded.run.options.get("txrehash") else "without"
     echo(f"\nMAX and MEDIAN in ms; hosts {rehash} txrehash, TCP CUBIC")
-
-
-def title_of(scene: Scene) -> str:
-    load = f", elephant of {scene.load:g} x link" if scene.load else ""
-    return f"{scene.case.value}: {scene.flows} x {scene.size / 1000:g} kB{load}"
 
 
 _HEADER = ("DESIGN", "MIN", "MEDIAN", "MAX", "MEAN", "UNDISTURBED", "ECMP/IT", "DONE", "MOVES")

@@ -125,7 +125,6 @@ def _bed(path: Path, file: BedFile, balancer: Balancer, service: Service, places
         client=places.station(file.client),
         dpu=dpu,
         stations=stations,
-        uplinks=file.dpu.interfaces,
         gateway_mac=dpu.mac,
         driver=file.generator.driver,
         document={**file.document, **link},
@@ -314,7 +313,6 @@ def _lab_bed(place: Place, kind: BedKind, topology: Topology, balancer: Balancer
     name = topology.name
     # The same in a virtual machine: the same code built the lab there.
     env = {"OVS_RUNDIR": str(directory_of(name, None if kind is BedKind.LAB else _GUEST_DIRECTORY) / "ovs")}
-    uplinks = balancer.uplinks
     clients = topology.clients
     links = {end.interface: end for link in topology.links for end in (link.near, link.far)}
     generator = Station(
@@ -343,8 +341,7 @@ def _lab_bed(place: Place, kind: BedKind, topology: Topology, balancer: Balancer
         service=service,
         generator=generator,
         client=Station("client", place, clients.interface, clients.namespace, mac=generator.mac),
-        dpu=Station("dpu", place, uplinks.ingress[0], topology.switch_namespace, env=env),
-        uplinks=tuple(dict.fromkeys((*uplinks.ingress, uplinks.egress))),
+        dpu=Station("dpu", place, balancer.uplinks.ingress[0], topology.switch_namespace, env=env),
         gateway_mac=clients.gateway_mac,
         document={"lab": name, "nic": "emulated" if kind is BedKind.EMULATED else "none"},
         stations=stations,

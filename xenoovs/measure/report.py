@@ -215,7 +215,7 @@ def _verdicts(charts: Sequence[Chart]) -> Markup | None:
     rows = [
         element(
             "tr",
-            element("td", f"{verdict.claim[0].upper()}{verdict.claim[1:]}"),
+            element("td", _sentence(verdict.claim)),
             element("td", element("span", verdict.outcome.value, class_=f"pill {verdict.outcome.value}")),
             element("td", label and f"{label}: ", _sentence(verdict.reason)),
         )
