@@ -28,8 +28,7 @@ from xenoovs.measure.bench import load_bench
 from xenoovs.measure.echo import echo_experiment
 from xenoovs.measure.frames import load_profile
 from xenoovs.measure.machines_bed import open_lab_bed, open_machines_bed
-from xenoovs.measure.run import Measurement
-from xenoovs.measure.samples import BedKind, find_runs, read_recorded
+from xenoovs.measure.samples import BedKind, Measurement, find_runs, read_recorded
 from xenoovs.model.balancer import Balancer, OtherTraffic
 from xenoovs.switch.process import run
 

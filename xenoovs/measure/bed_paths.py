@@ -29,8 +29,8 @@ from xenoovs.measure.counters import (
 from xenoovs.measure.frames import LoadProfile, frame, sources
 from xenoovs.measure.generator import GeneratorResult, PacketGenerator, RunningLoad, packet_generator
 from xenoovs.measure.path_figures import KIND_OPTION
-from xenoovs.measure.run import Basis, Experiment, Measurement
-from xenoovs.measure.samples import BedKind, Plain, Point, Value
+from xenoovs.measure.run import Basis, Experiment
+from xenoovs.measure.samples import BedKind, Measurement, Plain, Point, Value
 from xenoovs.model.address import Family, IPAddress, parse_mac
 from xenoovs.model.next_hop import NextHop, with_mac
 from xenoovs.openflow.flow import Action, Field, Output, OutputInPort, SetField

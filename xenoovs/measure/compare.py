@@ -41,7 +41,6 @@ from xenoovs.measure.frames import LoadProfile, client_bits, new_clients, source
 from xenoovs.measure.run import (
     Basis,
     Experiment,
-    Measurement,
     MeasureSettings,
     PointTable,
     in_nic,
@@ -50,7 +49,7 @@ from xenoovs.measure.run import (
     microseconds,
     repeats_option,
 )
-from xenoovs.measure.samples import BedKind, Plain, Point, RecordedRun, Value
+from xenoovs.measure.samples import BedKind, Measurement, Plain, Point, RecordedRun, Value
 from xenoovs.model.address import Family, parse_mac
 from xenoovs.model.balancer import Balancer, Protocol, Service
 from xenoovs.model.next_hop import NextHop

@@ -26,15 +26,8 @@ from xenoovs.dataclass import dataclass
 from xenoovs.errors import counted
 from xenoovs.measure.fabric_bed import FabricBed, dying_spine, elephant, flow_group, open_fabric_bed, prepared
 from xenoovs.measure.routing_designs import RoutingDesign, running_design
-from xenoovs.measure.run import (
-    Basis,
-    Experiment,
-    Measurement,
-    MeasureSettings,
-    lab_measure_options,
-    repeats_option,
-)
-from xenoovs.measure.samples import Plain, Point, RecordedRun, Sample
+from xenoovs.measure.run import Basis, Experiment, MeasureSettings, lab_measure_options, repeats_option
+from xenoovs.measure.samples import Measurement, Plain, Point, RecordedRun, Sample
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, Statistic, change, interval
 from xenoovs.measure.verdict import ClaimOutcome, ClaimVerdict, Judged, number, numbers, trusted
 from xenoovs.terminal.options import data_size

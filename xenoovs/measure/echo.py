@@ -21,7 +21,6 @@ from xenoovs.measure.counters import SwitchCounters, read_switch
 from xenoovs.measure.run import (
     Basis,
     Experiment,
-    Measurement,
     MeasureSettings,
     PointTable,
     mean_of,
@@ -30,7 +29,7 @@ from xenoovs.measure.run import (
     repeats_option,
     sizes_option,
 )
-from xenoovs.measure.samples import BedKind, Point, RecordedRun, Value
+from xenoovs.measure.samples import BedKind, Measurement, Point, RecordedRun, Value
 from xenoovs.model.address import IPAddress, family_of
 from xenoovs.model.next_hop import vlan_of
 from xenoovs.openflow.flow import Field, SetField, tag_of

@@ -19,8 +19,7 @@ from xenoovs.lab.lab import FabricLab, open_fabric
 from xenoovs.lab.place import Place, RemoteCommand, this_machine
 from xenoovs.measure.bed import Station, first_line, flows_of_switch_restored, hold_lock
 from xenoovs.measure.machines_bed import versions_of
-from xenoovs.measure.run import Measurement
-from xenoovs.measure.samples import BedKind, Value
+from xenoovs.measure.samples import BedKind, Measurement, Value
 from xenoovs.switch.endpoint import Endpoint, answers
 from xenoovs.switch.process import PYTHON_MODULE
 

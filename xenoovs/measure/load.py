@@ -24,7 +24,6 @@ from xenoovs.measure.frames import FRAME_BYTES, LoadProfile, other_half, sources
 from xenoovs.measure.run import (
     Basis,
     Experiment,
-    Measurement,
     MeasureSettings,
     PointColumn,
     PointTable,
@@ -34,7 +33,7 @@ from xenoovs.measure.run import (
     repeats_option,
     sizes_option,
 )
-from xenoovs.measure.samples import BedKind, Plain, Point, RecordedRun, Sample, Value
+from xenoovs.measure.samples import BedKind, Measurement, Plain, Point, RecordedRun, Sample, Value
 from xenoovs.measure.statistics import quantile
 from xenoovs.measure.verdict import number_list, trusted
 from xenoovs.model.balancer import Balancer

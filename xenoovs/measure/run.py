@@ -22,6 +22,7 @@ from xenoovs.errors import MeasureError, counted, worded
 from xenoovs.measure.bed import Bed
 from xenoovs.measure.machines_bed import open_lab_bed, open_machines_bed
 from xenoovs.measure.samples import (
+    Measurement,
     Plain,
     Point,
     RecordedRun,
@@ -44,15 +45,6 @@ from xenoovs.terminal.completion import complete_service
 from xenoovs.terminal.defaults import announce, find_config, find_lab
 from xenoovs.terminal.options import FILE, OutputFormat, lab_option, output_option
 from xenoovs.terminal.output import echo, echo_over, print_table
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """The result of one measurement of a point: values as in `samples.py`, and reasons why they may be wrong."""
-
-    values: Mapping[str, Value]
-    suspect: tuple[str, ...] = ()
-
 
 Basis = Mapping[str, Value]
 """Values that an experiment measures once before its points, which are based on them."""

@@ -120,6 +120,14 @@ class BedKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Measurement:
+    """The result of one measurement of a point: values, and reasons why they may be wrong."""
+
+    values: Mapping[str, Value]
+    suspect: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """One measurement of one point. `at`: UTC as ISO 8601; within a session by the monotonic clock."""
 

@@ -23,10 +23,11 @@ from tests.judged import assert_recorded
 from tests.patience import eventually
 from xenoovs.errors import FileUnusable, MeasureError
 from xenoovs.measure import packet_program
-from xenoovs.measure.run import Basis, Experiment, Measurement, carry_out, order_of
+from xenoovs.measure.run import Basis, Experiment, carry_out, order_of
 from xenoovs.measure.samples import (
     SAMPLES_FILE,
     BedKind,
+    Measurement,
     Point,
     Run,
     Sample,
