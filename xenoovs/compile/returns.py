@@ -28,7 +28,7 @@ from xenoovs.model.address import Family, IPNetwork
 from xenoovs.model.balancer import Balancer, Claim, Nat, Protocol, Returns, Service
 from xenoovs.model.next_hop import NextHop, Translated, is_tunneled
 from xenoovs.model.remote import probe_source_ports
-from xenoovs.model.tunnel import REFLECTED_PORT, Discover, HostTunnel, PathSelector, Reflect, WayBack
+from xenoovs.model.tunnel import REFLECTED_PORT, Discover, HostTunnel, PathSelector, Reflect
 from xenoovs.openflow.flow import (
     Action,
     Field,
@@ -178,8 +178,8 @@ def _probes(tunnel: HostTunnel, ingress: tuple[str, ...]) -> Iterator[Flow]:
             yield _tunnel_flow(probe.port, _udp(*selected), (Output(port),))
     else:
         yield _tunnel_flow(probe.port, _udp(to_tunnel), (Output(ingress[0]),))
-    for in_port, address, way in product(ingress, _answered(tunnel), probe.ways_back):
-        yield _tunnel_flow(in_port, _udp(*_of_probe(way, address, REFLECTED_PORT)), (Output(probe.port),))
+    for in_port, address, tos in product(ingress, _answered(tunnel), probe.ways_back):
+        yield _tunnel_flow(in_port, _udp(*_of_probe(tos, address, REFLECTED_PORT)), (Output(probe.port),))
     if tunnel.paths.by is PathSelector.SOURCE_PORT and tunnel.paths.discover is Discover.TTL:
         conditions = (
             family_is(Family.IPV4),
@@ -207,8 +207,10 @@ def _reflector(tunnel: HostTunnel, ingress: tuple[str, ...]) -> Iterator[Flow]:
         return
     addresses = Move(Field.NW_SRC, Field.NW_DST), SetField(Field.NW_SRC, int(tunnel.local))
     swapped = (*_SWAP_MACS, *(addresses if tunnel.reflect is Reflect.L3 else ()))
-    for in_port, address, way in product(ingress, (tunnel.local, *tunnel.aliases), probe.ways_back):
-        yield _tunnel_flow(in_port, _udp(*_of_probe(way, int(address), tunnel.dst_port)), (*swapped, *_answer(way)))
+    ends = (tunnel.local, *tunnel.aliases)
+    for in_port, address, (tos, source_port) in product(ingress, ends, probe.ways_back.items()):
+        answer = SetField(Field.TP_SRC, source_port), SetField(Field.TP_DST, REFLECTED_PORT), OutputInPort()
+        yield _tunnel_flow(in_port, _udp(*_of_probe(tos, int(address), tunnel.dst_port)), (*swapped, *answer))
 
 
 _SWAP_MACS: tuple[Action, ...] = (
@@ -216,10 +218,6 @@ _SWAP_MACS: tuple[Action, ...] = (
     Move(Field.DL_SRC, Field.DL_DST),
     Move(SWAPPED_MAC, Field.DL_SRC),
 )
-
-
-def _answer(way: WayBack) -> tuple[Action, ...]:
-    return SetField(Field.TP_SRC, way.source_port), SetField(Field.TP_DST, REFLECTED_PORT), OutputInPort()
 
 
 def _aliases(tunnel: HostTunnel, ingress: tuple[str, ...]) -> Iterator[Flow]:
@@ -235,8 +233,8 @@ def _udp(*conditions: Masked) -> tuple[Masked, ...]:
     return (family_is(Family.IPV4), exact(Field.NW_PROTO, protocol), *conditions)
 
 
-def _of_probe(way: WayBack, address: int, port: int) -> tuple[Masked, ...]:
-    return exact(Field.NW_DST, address), exact(Field.NW_TOS, way.tos), exact(Field.TP_DST, port)
+def _of_probe(tos: int, address: int, port: int) -> tuple[Masked, ...]:
+    return exact(Field.NW_DST, address), exact(Field.NW_TOS, tos), exact(Field.TP_DST, port)
 
 
 def _tunnel_flow(

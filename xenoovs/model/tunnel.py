@@ -167,16 +167,6 @@ class Paths:
 
 
 @dataclass(frozen=True, slots=True)
-class WayBack:
-    """How the answers to probes return. The remote's flows recognise it by the TOS of a probe. `tos`: type of service
-    of the probes, and of their answers. `source_port`: UDP source port of the answers, by which the fabric chooses
-    their path."""
-
-    tos: int
-    source_port: int
-
-
-@dataclass(frozen=True, slots=True)
 class PathProbe:
     """Probes of paths, made by `xenoovs agent`."""
 
@@ -203,12 +193,14 @@ class PathProbe:
     ] = None
 
     @property
-    def ways_back(self) -> tuple[WayBack, ...]:
-        """Each way back: the next one is for the time in which nothing comes by the one before. Behind `tos` come
-        unassigned DSCPs, first those that share the most leading bits with it: fabrics that queue by the first three
-        (RFC 2474, 4.2.2) then queue all probes alike."""
+    def ways_back(self) -> dict[int, int]:
+        """The ways by which answers to probes return: by the type of service of a probe, which its answer has too, and
+        by which the remote's flows recognise it, the UDP source port of the answer, by which the fabric chooses a path.
+        The next one is for the time in which nothing comes by the one before. Behind `tos` come unassigned DSCPs, first
+        those that share the most leading bits with it: fabrics that queue by the first three (RFC 2474, 4.2.2) then
+        queue all probes alike."""
         others = sorted(_UNASSIGNED_TOS - {self.tos}, key=lambda tos: tos ^ self.tos)
-        return tuple(map(WayBack, (self.tos, *others), ANSWER_SOURCE_PORTS))
+        return dict(zip((self.tos, *others), ANSWER_SOURCE_PORTS, strict=False))
 
 
 _ADDRESSES = Listed(values.tunnel_address, may_be_one=True)

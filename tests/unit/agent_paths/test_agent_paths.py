@@ -750,4 +750,4 @@ def test_a_silent_round_by_an_earlier_way_back_counts_for_no_way(monkeypatch: py
     times_us.append(1e9)
     remote.count_rounds()
     # Four silent rounds change the way; two more were sent by the way before.
-    assert (remote.record.rounds, remote.way_back.tos) == (4, 0x24)
+    assert (remote.record.rounds, remote.way_back_tos) == (4, 0x24)

@@ -31,7 +31,7 @@ from xenoovs.log import info, warn
 from xenoovs.model.balancer import RemoteName, Service
 from xenoovs.model.next_hop import SourcePort, ToAddress
 from xenoovs.model.remote import probe_source_ports
-from xenoovs.model.tunnel import DYNAMIC_PORTS, HostTunnel, PathProbe, PathSelector, Reflect, Remote, WayBack
+from xenoovs.model.tunnel import DYNAMIC_PORTS, HostTunnel, PathProbe, PathSelector, Reflect, Remote
 from xenoovs.partition.block import Block
 from xenoovs.show.paths import PathState
 
@@ -95,7 +95,7 @@ class ProbedRemote:
         self._restored, self.returned = Counter[str](), 0
         self._heads: dict[int, tuple[bytes, tuple[bytes, ...]]] = {}
         self._decided_rounds = 0
-        self._ways_back, self._way = tunnel.probe.ways_back, WaysBack(len(tunnel.probe.ways_back))
+        self._ways_back, self._way = tuple(tunnel.probe.ways_back), WaysBack(len(tunnel.probe.ways_back))
 
     @property
     def name(self) -> RemoteName:
@@ -108,8 +108,8 @@ class ProbedRemote:
         return tuple(hop.source_port for hop in hops if isinstance(hop, SourcePort))
 
     @property
-    def way_back(self) -> WayBack:
-        """Return the way back of the answers to the next round."""
+    def way_back_tos(self) -> int:
+        """Return the type of service of the next round, which selects the way back of the answers."""
         return self._ways_back[self._way.number]
 
     @property
@@ -133,7 +133,7 @@ class ProbedRemote:
         A round that cannot be sent completely counts as one without answers, so that no path is blamed for it.
         """
         heads = self._heads_for(port.mac, gateway)
-        self.rounds.begin(len(self.paths), tos=self.way_back.tos, now_us=now_us())
+        self.rounds.begin(len(self.paths), tos=self.way_back_tos, now_us=now_us())
         for index in _CHANCE.sample(range(len(self.paths)), len(self.paths)):
             nonce = int.from_bytes(os.urandom(8), "big")
             token = self.rounds.probe(index, nonce=nonce)
@@ -155,7 +155,7 @@ class ProbedRemote:
         """Add finished rounds to the record, and switch to the next way back if this one loses answers. The way back
         can be a dead or lossy path of the fabric too: then all paths lose answers, and none is to blame."""
         for tos, answers in self.rounds.finished(now_us=now_us()):
-            by_this_way = tos == self.way_back.tos
+            by_this_way = tos == self.way_back_tos
             if not by_this_way and all(answer is None for answer in answers):
                 # The round was sent before the change of the way back.
                 continue
@@ -269,10 +269,10 @@ class ProbedRemote:
     def addresses(self, source_mac: bytes, gateway: bytes, path: IPv4Address) -> Addresses:
         """Return the addresses in the probes of a path. `path`: its address."""
         tunnel = self.tunnel
-        return Addresses(source_mac, gateway, tunnel.local, path, tunnel.dst_port, self.way_back.tos)
+        return Addresses(source_mac, gateway, tunnel.local, path, tunnel.dst_port, self.way_back_tos)
 
     def _heads_for(self, mac: bytes, gateway: bytes) -> tuple[bytes, ...]:
-        key, tos = mac + gateway, self.way_back.tos
+        key, tos = mac + gateway, self.way_back_tos
         known = self._heads.get(tos)
         if known is None or known[0] != key:
             heads = (probe_head(self.addresses(mac, gateway, each.address), each.source_port) for each in self.paths)

@@ -33,7 +33,7 @@ class RemoteMoment:
     @property
     def tos(self) -> tuple[int | None, int]:
         """Return the type of service of the last answer, and of the probes."""
-        return self.remote.rounds.tos or (None, self.remote.way_back.tos)
+        return self.remote.rounds.tos or (None, self.remote.way_back_tos)
 
     @property
     def pinned(self) -> str:
