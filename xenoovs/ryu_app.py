@@ -491,5 +491,6 @@ def _options(*, default_api: str | None) -> Options:
         raise ConfigUnreadable(file="of the controller", reason="the environment has no XENOOVS_CONFIG")
     api, token = os.environ.get("XENOOVS_API") or default_api, os.environ.get("XENOOVS_TOKEN_FILE")
     more = [*(("--api", api) if api else ()), *(("--token-file", token) if token else ())]
+    more += ["--allow-exec"] if os.environ.get("XENOOVS_ALLOW_EXEC") == "1" else []
     context = controller_command.make_context("xenoovs", [*files.split(os.pathsep), *more])
-    return Options(**context.params, is_controller=True)
+    return Options(**context.params, is_controller=True, exec_option="XENOOVS_ALLOW_EXEC=1")

@@ -107,11 +107,12 @@ def launched(
     *,
     tls: Certificates | None = None,
     fault: str = "pass",
+    health: str = "",
     **env: str,
 ) -> Iterator[Launcher]:
-    """`fault`: what Python runs first."""
+    """`fault`: what Python runs first. `health`: a line of the config."""
     config = directory / "config.yaml"
-    config.write_text(SMALL_CONFIG.replace("weight: 30}", "weight: 30, egress: p2}"))
+    config.write_text(health + SMALL_CONFIG.replace("weight: 30}", "weight: 30, egress: p2}"))
     more = {"XENOOVS_CONFIG": str(config), "OSKEN_HUB_TYPE": "native", "OVS_RUNDIR": str(bridges[0].ovs.directory)}
     launcher = Launcher(apps, {**more, **env}, tls=tls, fault=fault)
     try:
@@ -270,12 +271,16 @@ def ask(where: str, method: str, path: str, token: str = "", body: object = None
     return answer.status, json.loads(answer.read())
 
 
-def test_the_application_of_the_page_prints_when_a_backend_dies(several: Pair, tmp_path: Path) -> None:
+def test_the_application_of_the_page_prints_when_a_backend_that_a_program_probes_dies(
+    several: Pair, tmp_path: Path
+) -> None:
     ours, _ = several
     (code,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert len(code.splitlines()) <= 20
     (tmp_path / "my_app.py").write_text(code)
-    with launched(several, tmp_path, (_OURS, "my_app"), PYTHONPATH=f"{tmp_path}:{Path.cwd()}") as launcher:
+    env = {"PYTHONPATH": f"{tmp_path}:{Path.cwd()}", "XENOOVS_ALLOW_EXEC": "1"}
+    health = "health: {probe: exec, command: [/bin/true]}\n"
+    with launched(several, tmp_path, (_OURS, "my_app"), health=health, **env) as launcher:
         eventually(lambda: has_flows(ours), "our flows")
         ours.ovs.appctl("netdev-dummy/set-admin-state", "p2", "down")
         eventually(lambda: launcher.said == ["dns/fips3 on ovsbr1: port p2 has no link"], "its line")

@@ -131,7 +131,7 @@ def _config(file: Path, options: Options, *, bridge: str | None = None) -> Confi
     else:
         config = ConfigFile(file) if bridge is None else ConfigFile(file, partial(parse_bound, bridge=bridge))
     if not options.allow_exec:
-        _refuse_programs(config.balancer)
+        _refuse_programs(config.balancer, options.exec_option)
     return config
 
 
@@ -196,14 +196,14 @@ def _starting() -> Callable[[], None]:
     return end
 
 
-def _refuse_programs(balancer: Balancer) -> None:
-    """Refuse programs without --allow-exec: their probes would fail healthy backends. Raises click.UsageError."""
+def _refuse_programs(balancer: Balancer, option: str) -> None:
+    """Refuse programs that no option allows: their probes would fail healthy backends. Raises click.UsageError."""
     for service in balancer.services:
         what = "runs a program when a state changes (notify)" if service.notify is not None else ""
         if service.health is not None and service.health.probe is ProbeKind.EXEC:
             what = what or "probes its backends with a program (probe: exec)"
         if what:
-            raise click.UsageError(f"Service {service.name} {what}: add --allow-exec to let the agent run it.")
+            raise click.UsageError(f"Service {service.name} {what}: add {option} to let the agent run it.")
 
 
 async def _run_agents(

@@ -34,7 +34,7 @@ _SOCKET = "xenoovs.controller"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a process of agents, as its command has them."""
+    """The options of a process of agents. `exec_option`: what allows programs, for messages."""
 
     configs: tuple[Path, ...]
     db: str | None
@@ -62,6 +62,7 @@ class Options:
     datapath_id: int | None = None
     attach: bool = False
     redundant: bool = False
+    exec_option: str = "--allow-exec"
 
     def check(self) -> None:
         """Check options that exclude or need each other. Raises click.UsageError."""

@@ -338,10 +338,9 @@ def test_of_several_files_only_the_bridge_is_read_before_the_start(tmp_path: Pat
 def test_bug_as_an_application_of_ryu_a_config_with_programs_failed_healthy_backends(tmp_path: Path) -> None:
     file = tmp_path / "my.yaml"
     file.write_text(f"health: {{probe: exec, command: [/bin/true]}}\n{SMALL_CONFIG}")
-    with pytest.raises(UsageError, match="probes its backends with a program"):
-        configured_bridges(
-            _options(configs=(file,), is_controller=True), ManagementSwitch(Endpoint("unix:/none", None))
-        )
+    options = _options(configs=(file,), is_controller=True, exec_option="XENOOVS_ALLOW_EXEC=1")
+    with pytest.raises(UsageError, match=r"probes its backends with a program.*: add XENOOVS_ALLOW_EXEC=1"):
+        configured_bridges(options, ManagementSwitch(Endpoint("unix:/none", None)))
 
 
 def test_files_that_are_reloaded_at_the_same_time_are_parsed_in_turn(tmp_path: Path) -> None:
