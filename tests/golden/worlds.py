@@ -30,7 +30,7 @@ from xenoovs.agent.daemon import Agent
 from xenoovs.agent.offload import SamplePace
 from xenoovs.agent.probe.check import Check, ProbeResult
 from xenoovs.agent.state import SamplesAsked
-from xenoovs.agent.telemetry import telemetry
+from xenoovs.agent.telemetry import offload_sampler, telemetry
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.fleet.commands import client
 from xenoovs.log import LOGGER
@@ -101,7 +101,9 @@ def running_agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     def routes(agent: Agent) -> list[RouteDef]:
         switch.program = lambda: agent.engine.program
-        return telemetry(agent, pace=_PACE, with_blocks=True, is_always=True)
+        sampler = offload_sampler(agent, pace=_PACE, is_always=True)
+        agent.add_task(lambda: sampler.run(agent.store.dispatch))
+        return telemetry(agent, with_blocks=True)
 
     with scene.agent(probe=_all_but_one, routes=routes, resync_s=10_000, now_s=clock.now_s) as (agent, client):
         reset = {"service": "web", "backend": "web1"}

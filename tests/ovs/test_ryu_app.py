@@ -278,9 +278,9 @@ def test_the_application_of_the_page_prints_when_a_backend_that_a_program_probes
     (code,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert len(code.splitlines()) <= 20
     (tmp_path / "my_app.py").write_text(code)
-    env = {"PYTHONPATH": f"{tmp_path}:{Path.cwd()}", "XENOOVS_ALLOW_EXEC": "1"}
-    health = "health: {probe: exec, command: [/bin/true]}\n"
-    with launched(several, tmp_path, (_OURS, "my_app"), health=health, **env) as launcher:
+    places, health = f"{tmp_path}:{Path.cwd()}", "health: {probe: exec, command: [/bin/true]}\n"
+    apps = (_OURS, "my_app")
+    with launched(several, tmp_path, apps, health=health, PYTHONPATH=places, XENOOVS_ALLOW_EXEC="1") as launcher:
         eventually(lambda: has_flows(ours), "our flows")
         ours.ovs.appctl("netdev-dummy/set-admin-state", "p2", "down")
         eventually(lambda: launcher.said == ["dns/fips3 on ovsbr1: port p2 has no link"], "its line")

@@ -1,8 +1,8 @@
 """The agent: one loop that observes the bridge, plans and applies changes, and reads them back, until it is stopped.
 
-This module connects the others. `state` is a pure function that returns the desired state. The engine compares it with
-the bridge and changes the bridge. `scheduler` sends the probes, `reload` follows the config file, and
-`snapshot_builder` makes snapshots.
+`state` is a pure function that returns the desired state. The engine compares it with the bridge and changes the
+bridge. `scheduler` sends the probes, `reload` follows the config file, and `snapshot_builder` makes snapshots. `parts`
+lists what runs beside the rounds.
 """
 
 from __future__ import annotations
@@ -203,6 +203,11 @@ class Agent:
     def add_task(self, *factories: TaskFactory) -> None:
         """Register tasks that run in parallel to the rounds, from the start of `run` to its end."""
         self._task_factories += factories
+
+    def add_mover(self, mover: Mover) -> None:
+        """Register the task that moves blocks between paths. The snapshots have its remotes."""
+        self.mover = mover
+        self.add_task(mover.run)
 
     def watch_bridge(self, db: str) -> None:
         """Follow the ports in the database in parallel to the rounds. `db`: as in Endpoint."""

@@ -1,4 +1,4 @@
-"""Offload samples, metrics and the status page of an agent."""
+"""Samples of the datapath, metrics and the status page of an agent."""
 
 from __future__ import annotations
 
@@ -51,21 +51,28 @@ def metrics_routes(moment: Callable[[], Callable[[], bytes]]) -> list[web.RouteD
     return [web.get("/metrics", answer)]
 
 
-def telemetry(
-    agent: Agent, *, pace: SamplePace, with_blocks: bool = False, is_always: bool, rule_use: RuleUse | None = None
-) -> list[web.RouteDef]:
-    """Add offload samples to an agent that does not run yet. Return the routes of metrics and page.
-    `with_blocks`: also make metrics of blocks. `is_always`: take samples although no client requests them."""
-    engine, store, timings = agent.engine, agent.store, Timings(HISTOGRAMS)
+def offload_sampler(
+    agent: Agent, *, pace: SamplePace, is_always: bool, rule_use: RuleUse | None = None
+) -> OffloadSampler:
+    """Return what samples the datapath of an agent. `is_always`: although no client asks for samples."""
+    engine = agent.engine
     sampler = OffloadSampler(
         engine.switch,
         program=lambda: engine.program,
-        now_s=store.now_s,
+        now_s=agent.store.now_s,
         pace=pace,
         bridge=lambda: agent.bridge,
         rule_use=rule_use,
         is_always=is_always,
     )
+    agent.store.subscribe(SamplesAsked, lambda _: sampler.request())
+    return sampler
+
+
+def telemetry(agent: Agent, *, with_blocks: bool = False) -> list[web.RouteDef]:
+    """Return the routes of metrics and page. Times rounds and probes from now on. `with_blocks`: also make metrics of
+    blocks."""
+    timings = Timings(HISTOGRAMS)
 
     def count_probe(probed: Probed) -> None:
         check, result = probed.check, probed.result
@@ -77,10 +84,8 @@ def telemetry(
         tables = [table for table in TABLES if with_blocks or not table.is_optional]
         return exposition(tables, replace(at, snapshot=lambda: snapshot)) + timings.text()
 
-    store.subscribe(SamplesAsked, lambda _: sampler.request())
-    store.subscribe(Probed, count_probe)
-    engine.on_timed(lambda step, seconds: call_each((timings.count,), step, seconds))
-    agent.add_task(lambda: sampler.run(store.dispatch))
+    agent.store.subscribe(Probed, count_probe)
+    agent.engine.on_timed(lambda step, seconds: call_each((timings.count,), step, seconds))
     return [
         *metrics_routes(lambda: partial(metrics, agent.lazy_snapshot())),
         *page_routes("agent.js", lambda: partial(agent_json, agent.lazy_snapshot())),

@@ -31,10 +31,10 @@ _PATIENCE_S = 2.0
 
 
 class JoinedFleet(NamedTuple):
-    """The config that an agent starts with. `attach`: makes the agent a member of the fleet, within its event loop."""
+    """The config that an agent starts with. `member`: makes the agent a member of the fleet, within its event loop."""
 
     config: FleetConfig
-    attach: Callable[[Agent], None]
+    member: Callable[[Agent], FleetMember]
 
 
 @contextmanager
@@ -57,14 +57,14 @@ def joined_fleet(options: Options, places: AgentPaths | None) -> Iterator[Joined
         name = options.dpu or socket.gethostname()
         config = _cached(cache, path, name) or _first(store, path, options.fleet, name)
 
-        def attach(agent: Agent) -> None:
+        def member_of(agent: Agent) -> FleetMember:
             known = config, name, store, states, cache, options.tls_cert
             member = FleetMember(agent.store, agent.engine, *known, request_poll=agent.wake)
-            agent.add_task(member.follow, member.run)
             # The connections have begun before.
             listeners.append(LoopCall(asyncio.get_running_loop(), member.changed))
+            return member
 
-        yield JoinedFleet(config, attach)
+        yield JoinedFleet(config, member_of)
 
 
 def _cached(cache: FleetCache, path: Path, dpu: str) -> FleetConfig | None:

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as LateError
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -17,37 +17,30 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.agent.announce import Announcer
-from xenoovs.agent.bridge_watch import follow_ipsec
 from xenoovs.agent.config_file import ConfigFile, parse_bound
 from xenoovs.agent.control.files import AgentPaths, BridgeLocks, agent_paths, bound_socket, command_options
-from xenoovs.agent.control.serve import ApiListener, open_port, serve, serve_several, unix_listener
+from xenoovs.agent.control.serve import ApiListener, open_port, serve_several, unix_listener
 from xenoovs.agent.control.xenoflow import xenoflow_routes
 from xenoovs.agent.daemon import Agent, AgentGroup, Settings, Starter, handle_signals
 from xenoovs.agent.neighbour import Neighbours
 from xenoovs.agent.offload import RuleUse, SamplePace
-from xenoovs.agent.paths.devices import ProbePort
-from xenoovs.agent.paths.mover import Mover
+from xenoovs.agent.parts import add_parts
 from xenoovs.agent.paths.search import SourcePorts
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.runtime_file import RuntimeFile, parse_runtime, render_runtime
 from xenoovs.agent.scheduler import max_probes, raise_descriptor_limit
 from xenoovs.agent.state import BridgePorts, RoundFacts, Runtime
 from xenoovs.agent.tasks import LoopCall, TaskFactory
-from xenoovs.agent.telemetry import telemetry
+from xenoovs.agent.telemetry import offload_sampler, telemetry
 from xenoovs.cli.via import Options, Reach, reaching
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.database import PortState
-from xenoovs.datapath.fact import Unknown
 from xenoovs.errors import ConfigError, ListenError, RequestRefused, SameBridge, StateUnusable, SwitchError
 from xenoovs.log import start_logging, warn
 from xenoovs.model.balancer import Balancer, ProbeKind, Uplinks
 from xenoovs.model.load import parse_config, read_config
 from xenoovs.regex import DOTALL, MULTILINE, regex
-from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
-from xenoovs.switch.vip_routes import VipRoutes, device_of, read_bgp_routes
-from xenoovs.switch.vswitchd import netns_of
 from xenoovs.terminal.defaults import labs
 from xenoovs.terminal.options import listen_address
 from xenoovs.terminal.reach import connect, target_options
@@ -55,6 +48,7 @@ from xenoovs.terminal.reach import connect, target_options
 if TYPE_CHECKING:
     from aiohttp.web import RouteDef
 
+    from xenoovs.agent.fleet import FleetMember
     from xenoovs.cli.agent_fleet import JoinedFleet
     from xenoovs.controller.mastership import Mastership
 
@@ -222,12 +216,11 @@ async def _run_agents(
         waiting -= 1
         if not waiting:
             agent.store.subscribe(RoundFacts, lambda _: started())
-        if fleet is not None:
-            fleet.attach(agent)
 
     with reaching(bridges, options) as reach:
         handle_signals(asyncio.get_running_loop(), group)
-        await run_agents(group, opened, ports, reach, switch, options, made=made)
+        joined = (lambda _agent: None) if fleet is None else fleet.member
+        await run_agents(group, opened, ports, reach, switch, options, made=made, joined=joined)
 
 
 async def run_agents(
@@ -239,9 +232,10 @@ async def run_agents(
     options: Options,
     *,
     made: Callable[[Agent], None] = lambda _agent: None,
+    joined: Callable[[Agent], FleetMember | None] = lambda _agent: None,
 ) -> None:
     """Run agents. Serve each at its own socket, and all of them at the TCP ports of the API and the page, which they
-    share. `made`: called with each agent."""
+    share. `made`: called with each agent. `joined`: returns it as a member of its fleet."""
     shown, is_one = dict[str, Agent](), len(opened) == 1
 
     # All agents of this process share its descriptors.
@@ -252,12 +246,10 @@ async def run_agents(
             if group.is_stopping:
                 return None
             config = await asyncio.to_thread(one.read)
-        agent = await _agent(one, config, reach, switch, options, max_probes=probes)
-        agent.routes = _routes(agent, options, switch.endpoint)
+        own = () if one.listener is None else (one.listener,)
+        listeners = (*own, *(ports if is_one else ()))
+        agent = await _agent(one, config, reach, switch, options, listeners, joined, max_probes=probes)
         shown[one.uplinks.label] = agent
-        for listener in (one.listener, *(ports if is_one else ())):
-            if listener is not None:
-                agent.add_task(partial(serve, agent, listener))
         made(agent)
         return agent
 
@@ -267,9 +259,17 @@ async def run_agents(
 
 
 async def _agent(
-    one: BridgeAgent, config: ConfigFile, reach: Reach, switch: ManagementSwitch, options: Options, *, max_probes: int
+    one: BridgeAgent,
+    config: ConfigFile,
+    reach: Reach,
+    switch: ManagementSwitch,
+    options: Options,
+    listeners: Iterable[ApiListener],
+    joined: Callable[[Agent], FleetMember | None],
+    *,
+    max_probes: int,
 ) -> Agent:
-    """Return an agent with all its parts, each of which is created here."""
+    """Return an agent with all its parts (`agent.parts`)."""
     neighbours, source_ports = Neighbours(), SourcePorts()
     await asyncio.to_thread(neighbours.settle, config.balancer)
     # The engine compares the bridge with the desired state, and changes it.
@@ -297,29 +297,26 @@ async def _agent(
     agent = Agent(config, reached.engine, probe=probe, settings=settings)
     if master is not None:
         share_runtime(agent, master, control=one.control)
-    # Ports and links, from the database of Open vSwitch or from the connection of the bridge.
-    if reached.ports is None:
-        agent.watch_bridge(switch.endpoint.db)
+    agent.routes = _routes(agent, options)
+    # The fleet compares the megaflows in hardware during roll-outs.
+    is_always = options.fleet is not None or any(where is not None for _, where in options.served)
+    pace, use = SamplePace(options.offload_interval_s), RuleUse.at(switch.endpoint)
+    add_parts(
+        agent,
+        endpoint=switch.endpoint,
+        device=one.name,
+        neighbours=neighbours,
+        source_ports=source_ports,
+        sampler=offload_sampler(agent, pace=pace, is_always=is_always, rule_use=use),
+        listeners=listeners,
+        member=joined(agent),
+        has_ports=reached.ports is not None,
+        once=options.once,
+    )
     changed = partial(_changed, agent, reached.ports)
     reached.on_change(LoopCall(asyncio.get_running_loop(), changed))
     # The bridge may have connected before.
     changed()
-    # MACs of backends that the config gives by their addresses.
-    agent.add_task(lambda: neighbours.follow(lambda: agent.config.balancers, on_change=agent.request_round))
-    if not options.once:
-        # Policies of IPsec: a change starts a round.
-        locate = partial(_switch_namespace, switch.endpoint)
-        wanted = lambda: bool(agent.used().ipsec_ports)  # noqa: E731
-        agent.add_task(partial(follow_ipsec, locate, wanted=wanted, request_round=agent.request_round))
-        # Paths of tunnels: probes them, and moves blocks between them.
-        opened = partial(_open_probe_port, switch.endpoint)
-        deciding, again = agent.is_deciding, agent.request_round
-        mover = Mover(agent.store, agent.engine, source_ports, opened, is_deciding=deciding, request_round=again)
-        agent.mover = mover
-        agent.add_task(mover.run)
-        # Routes of VIPs, and whether the BGP speaker advertises them.
-        announcer = Announcer(agent.store, VipRoutes(device_of(one.name, switch.endpoint)), read_bgp_routes)
-        agent.add_task(announcer.run, announcer.follow_bgp)
     return agent
 
 
@@ -331,23 +328,9 @@ def _changed(agent: Agent, read: Callable[[], dict[str, PortState] | None] | Non
     agent.request_round()
 
 
-def _open_probe_port(endpoint: Endpoint, device: str, *, is_listener: bool = False) -> ProbePort:
-    """Open a packet socket in the network namespace of Open vSwitch, which has the devices. Raises OSError."""
-    return ProbePort(device, netns=_switch_namespace(endpoint), is_listener=is_listener)
-
-
-def _switch_namespace(endpoint: Endpoint) -> str | None:
-    place = netns_of(endpoint)
-    return None if isinstance(place, Unknown) or place.netns is None else str(place.netns)
-
-
-def _routes(agent: Agent, options: Options, endpoint: Endpoint) -> list[RouteDef]:
-    """Return what is served besides the API: metrics, page, offload."""
-    # The fleet compares the megaflows in hardware during roll-outs.
-    is_read = options.fleet is not None or any(where is not None for _, where in options.served)
-    pace = SamplePace(options.offload_interval_s)
-    use = RuleUse.at(endpoint)
-    shown = telemetry(agent, pace=pace, with_blocks=options.metrics_blocks, is_always=is_read, rule_use=use)
+def _routes(agent: Agent, options: Options) -> list[RouteDef]:
+    """Return what is served besides the API: metrics, page, and XenoFlow's API."""
+    shown = telemetry(agent, with_blocks=options.metrics_blocks)
     return shown if options.xenoflow_api is None else [*shown, *xenoflow_routes(agent)]
 
 

@@ -30,7 +30,6 @@ from xenoovs.agent.control.client import Client
 from xenoovs.agent.daemon import Agent, AgentGroup, handle_signals
 from xenoovs.agent.fleet_config import FleetConfig
 from xenoovs.agent.neighbour import Neighbours
-from xenoovs.agent.offload import SamplePace
 from xenoovs.agent.rollback import roll_back, take_checkpoint
 from xenoovs.agent.scheduler import Probe
 from xenoovs.agent.state import RoundFacts
@@ -118,7 +117,7 @@ def test_an_internal_error_ends_no_agent(switch: FakeSwitch, tmp_path: Path, mon
     """In a probe, in a listener, in a task, which starts again, and in what times the rounds in their thread."""
     monkeypatch.setattr(tasks, "_RETRY_S", 0.0)
     agent, begun = probing(tmp_path, switch, broken), list[int]()
-    telemetry(agent, pace=SamplePace(), is_always=False)
+    telemetry(agent)
     monkeypatch.setattr(Timings, "count", None)
 
     async def mistaken_once() -> None:
