@@ -131,6 +131,8 @@ class _Threaded(ABC):
             self._lose()
             if not self._is_ending:
                 self._block(_RESTART_S, None)
+        self._set_connection(is_connected=False, reason="closed")
+        self._lose()
 
     def _block(self, wait_s: float | None, peer: Any) -> None:
         poller = Poller()

@@ -650,7 +650,7 @@ class ServerFacts:
 
 def host_facts(directory: Path | None, *, reads_files: bool = False) -> tuple[ServerFacts, ...]:
     """Return the facts about the two servers in the directory of this host; empty without a directory. `reads_files`:
-    whether to look for gaps in their server, at 0.02 s of processor time per MB. Raises StoreError if a server answers
+    whether to look for gaps in their files, at 0.02 s of processor time per MB. Raises StoreError if a server answers
     in an unknown form."""
     if directory is None:
         return ()

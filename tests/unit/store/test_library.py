@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event, Thread
 from types import SimpleNamespace
 from uuid import uuid4
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.patience import eventually
 from xenoovs.errors import StoreError, StoreUnreachable
-from xenoovs.store.client import StoreClient
+from xenoovs.store.client import CommitOutcome, StoreClient
 from xenoovs.store.replica import Replica, StoreSession, WholeCharacters, open_session
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.view import Changes
@@ -84,6 +85,28 @@ def test_bug_a_commit_did_not_end_while_the_library_raises_in_each_step(monkeypa
         pytest.raises(StoreUnreachable, match="internal error: RuntimeError: broken"),
     ):
         client.commit(0, Changes(), timeout_s=0.1)
+
+
+def test_bug_a_commit_did_not_end_when_its_client_was_closed_before_it_opened_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client closed the connection, waited for a second, and then ended without a look at its transactions."""
+    failed, outcomes = Event(), list[CommitOutcome]()
+
+    def fail(_replica: object) -> None:
+        failed.set()
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(Replica, "run", fail)
+    with StoreClient("unix:/nonexistent", with_intents=True) as client:
+        committing = Thread(target=lambda: outcomes.append(client.commit(0, Changes())), daemon=True)
+        assert failed.wait(10)
+        eventually(lambda: "broken" in client.connection.reason, "the client has not lost its connection")
+        committing.start()
+        eventually(lambda: client._attempt is not None, "nothing was committed")
+    committing.join(10)
+    assert outcomes == [CommitOutcome.UNKNOWN]
+    assert client.connection.reason == "closed"
 
 
 _OTHERS = """
