@@ -156,7 +156,7 @@ def _parsed(text: str, parse: Callable[[list[str]], T | None]) -> tuple[T, ...]:
     found = list[T]()
     for begin, end in zip(begins, [*begins[1:], len(lines)], strict=True):
         try:
-            entry = [line.rstrip("\n") for line in lines[begin:end] if line.strip()]
+            entry = [line for line in "".join(lines[begin:end]).splitlines() if line.strip()]
             one = parse(entry) if entry else None
         except ValueError as error:
             raise ParseError(text=text, offset=sum(map(len, lines[:begin])), expected=str(error)) from None

@@ -88,6 +88,11 @@ def test_policies_and_associations_of_a_tunnel() -> None:
     assert (found.device, found.direction, found.offload, found.packets) == ("p1", "out", "packet", 3)
 
 
+def test_bug_policies_with_the_line_ends_of_another_system_were_refused() -> None:
+    assert parse_policies(POLICIES.replace("\n", "\r\n")) == parse_policies(POLICIES)
+    assert parse_associations(STATE.replace("\n", "\r\n")) == parse_associations(STATE)
+
+
 IN_NIC = "dev p1 dir out mode packet"
 ANY = "src 0.0.0.0/0 dst 0.0.0.0/0 \n\tdir out priority {} ptype main \n"
 TO_NET = "src 0.0.0.0/0 dst 192.0.2.0/24{} \n\tdir out {}priority 1 ptype main \n"
