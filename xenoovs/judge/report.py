@@ -22,6 +22,7 @@ from xenoovs.judge.findings import (
     OutsideKey,
     OutsideTraffic,
     OverriddenBlocks,
+    PreemptingRule,
     Unwildcarding,
     summed,
 )
@@ -31,7 +32,6 @@ from xenoovs.openflow.text import render_flow, render_match
 
 if TYPE_CHECKING:
     from xenoovs.judge.bridge import BridgeFindings
-    from xenoovs.judge.findings import PreemptingRule
 
 
 @dataclass(frozen=True, slots=True)
