@@ -118,6 +118,13 @@ def test_probes_of_many_backends_do_not_go_in_bursts() -> None:
     assert busiest(crowd(50, jitter=Fraction(0)), seconds=10) == 50
 
 
+def test_bug_backends_without_an_address_and_virtual_hosts_were_probed_in_one_burst() -> None:
+    """The seed of a check had no MAC and no host: all jitter was equal, and a dictionary of checks one long chain."""
+    by_mac = [Check(Health(ProbeKind.ARP, interface="en0"), VIP, Mac(number)) for number in range(100)]
+    hosts = [replace(Health(ProbeKind.HTTP, 80), host=f"w{number}.example") for number in range(100)]
+    assert len({check.seed for check in (*by_mac, *(Check(host, VIP) for host in hosts))}) == 200
+
+
 def test_jitter_only_shortens_and_is_the_same_in_every_run() -> None:
     pauses = []
     for _ in range(2):

@@ -19,10 +19,9 @@ class Check:
 
     Attributes:
         health: How to probe. Its port is that of this backend. Without a probe the agent of a server is asked.
-        address: Of the backend, or of a VIP that an ARP probe resolves; 0.0.0.0 if a program needs none.
-        mac: Of the backend that must answer an ARP probe.
+        address: Of the backend, or of a VIP that `mac`, the backend, resolves by ARP; 0.0.0.0 if a program needs none.
         environment: Of a program, besides PATH, the only variable that it inherits.
-        seed: Differs between backends, and is the same in every run.
+        seed: Differs between checks that ask for something else, and is the same in every run.
     """
 
     health: Health
@@ -33,7 +32,8 @@ class Check:
     seed: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        names = self.address, self.health.port, self.health.probe, self.environment
+        how, own = self.health, (self.address, self.mac, self.environment)
+        names = *own, how.probe, how.port, how.interface, how.netns, how.host, how.path, how.query, how.command
         object.__setattr__(self, "seed", crc32(repr(names).encode()))
 
     def __hash__(self) -> int:
