@@ -33,6 +33,8 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
+from click import ClickException
+
 from xenoovs.agent.control.app import ask, status_and_code
 from xenoovs.agent.control.client import ANSWER_TIMEOUT_S
 from xenoovs.agent.control.handlers import ROUTES
@@ -373,7 +375,7 @@ class XenoovsApp(_Application):  # type: ignore[misc]
         try:
             self._run_agents()
         except Exception as error:  # noqa: BLE001 - the other applications and their bridges go on
-            reason = str(error) if isinstance(error, XenoovsError) else f"internal error: {error!r}"
+            reason = str(error) if isinstance(error, XenoovsError | ClickException) else f"internal error: {error!r}"
             warn("xenoovs has ended; the flows stay, and other applications go on", reason=reason)
 
     def _run_agents(self) -> None:

@@ -218,7 +218,8 @@ def read_state(place: Path) -> LabState | None:
         raise LabError(f"{place} belongs to root: run the same command with `sudo`") from None
     except (ValueError, TypeError):
         raise UnreadableLab(
-            f"{place / _STATE} is not the state of a lab; `xenoovs lab down --lab {place.name}` removes the lab"
+            f"{place / _STATE} is not the state of a lab of this version; "
+            f"`xenoovs lab down --lab {place.name}` removes the lab"
         ) from None
     return state
 

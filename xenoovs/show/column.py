@@ -75,10 +75,10 @@ class Row(Generic[T]):
 @dataclass(frozen=True, slots=True)
 class Shown:
     """How terminals and pages show a column; they hide one without a `header`. `cell`: renders a value that is not
-    None. `keep`: its rank on a narrow terminal:
-    the lowest is left out first, 0 never. `is_number`: whether it is aligned to the right. `in_tables`: whether printed
-    tables have it. `live`: its least width in `top`; 0 if `top` does not have it. `live_from`: the least width of a
-    terminal on which `top` has it. `only_if`: it is shown if this holds for some row; None for always."""
+    None. `keep`: its rank on a narrow terminal: the lowest is left out first, 0 never. `is_number`: whether it is
+    aligned to the right. `in_tables`: whether printed tables have it. `live`: its least width in `top`; 0 if `top` does
+    not have it. `live_from`: the least width of a terminal on which `top` has it. `only_if`: it is shown if this holds
+    for some row; None for always."""
 
     header: str = ""
     cell: Callable[[Any], str] = str

@@ -54,7 +54,7 @@ _CERTIFICATE_FAULTS = {
 }
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def _tls_context(*, insecure: bool, ca_file: str | None, modified_ns: int) -> ssl.SSLContext:
     """Return a TLS context of a client. Reading the authorities takes milliseconds, so the last ones are reused until
     the file changes (`modified_ns`). Raises OSError for a file without a CA."""

@@ -50,7 +50,8 @@ def list_command(*, output: OutputFormat) -> None:
     """List the labs on this machine.
 
     STATE is up, failing (only by `lab fail`), damaged (something of it does not work), stopped (its virtual machine),
-    incomplete (`lab up` did not finish), or unreadable (its state file is broken). `xenoovs lab down` removes each.
+    incomplete (`lab up` did not finish), or unreadable (its state file is broken, or of another version). `xenoovs
+    lab down` removes each.
     """
     from xenoovs.lab.lab import lab_names
 
