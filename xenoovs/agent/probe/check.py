@@ -33,7 +33,7 @@ class Check:
 
     def __post_init__(self) -> None:
         how, own = self.health, (self.address, self.mac, self.environment)
-        names = *own, how.port, how.probe, how.host, how.path, how.query, how.command, how.interface, how.netns
+        names = how.probe, how.port, how.interface, how.netns, how.host, how.path, how.query, how.command, *own
         object.__setattr__(self, "seed", crc32(repr(names).encode()))
 
     def __hash__(self) -> int:
