@@ -22,7 +22,7 @@ from xenoovs.__main__ import main as run_command
 
 _ROOMS = (xenoovs.agent, xenoovs.controller, xenoovs.fleet, xenoovs.model, xenoovs.store)
 _LATE = (
-    *("xenoovs.cli.agent", "xenoovs.cli.agent_fleet", "xenoovs.cli.agents"),
+    *("xenoovs.cli.agent", "xenoovs.cli.agent_fleet", "xenoovs.cli.run_agents"),
     *("xenoovs.cli.apply", "xenoovs.cli.control", "xenoovs.cli.status", "xenoovs.cli.via"),
     *("xenoovs.engine.engine", "xenoovs.lab.commands.lab", "xenoovs.cli.main"),
     *(module.name for room in _ROOMS for module in walk_packages(room.__path__, f"{room.__name__}.")),

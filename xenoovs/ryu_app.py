@@ -43,7 +43,7 @@ from xenoovs.agent.daemon import Agent, AgentGroup
 from xenoovs.agent.report import LastChange
 from xenoovs.agent.state import OffloadSample
 from xenoovs.cli.agent import controller_command
-from xenoovs.cli.agents import configured_bridges, local_places, open_sockets, run_agents
+from xenoovs.cli.run_agents import configured_bridges, local_places, open_sockets, run_agents
 from xenoovs.cli.via import Options, Reached, Resolve, is_here, reach_by
 from xenoovs.compile.plan import ChangeKind
 from xenoovs.controller.connection import BridgeConnection

@@ -12,7 +12,7 @@ from tests.compiled import compiled, draining, observed
 from tests.property.decisions import OFPORTS
 from tests.strategies import backends_of, balancers, block_keys, claimed_packets, share
 from tests.switch_model import Table, apply_bundle, table_of
-from xenoovs.compile.drains import leftover
+from xenoovs.compile.drain_progress import leftover
 from xenoovs.compile.plan import bundle_of, plan
 from xenoovs.compile.program import Program
 from xenoovs.compile.read import is_learned, read

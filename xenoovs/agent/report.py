@@ -9,7 +9,7 @@ from dataclasses import replace
 from xenoovs.agent.health import AdvertisedChange, HealthChange
 from xenoovs.agent.state import AgentState, OverrideExpired, RoundFacts
 from xenoovs.agent.tasks import call_each
-from xenoovs.compile.drains import Draining
+from xenoovs.compile.drain_progress import Draining
 from xenoovs.compile.plan import ChangeKind
 from xenoovs.dataclass import dataclass
 from xenoovs.decision.decision import BackendName

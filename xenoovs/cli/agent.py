@@ -115,7 +115,7 @@ def agent_command(**given: Any) -> None:
 
 
 def _run(given: dict[str, Any], *, is_controller: bool) -> None:
-    from xenoovs.cli.agents import run
+    from xenoovs.cli.run_agents import run
     from xenoovs.cli.via import Options
 
     options = Options(**given, is_controller=is_controller)

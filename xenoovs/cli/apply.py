@@ -20,7 +20,7 @@ from xenoovs.cli.history import (
     is_installed,
 )
 from xenoovs.cli.plan import flows_option, plan_document, show_plan, with_names
-from xenoovs.compile.drains import Draining
+from xenoovs.compile.drain_progress import Draining
 from xenoovs.compile.pipeline import PROGRAM
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.display import duration as shown_duration

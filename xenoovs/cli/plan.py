@@ -10,7 +10,7 @@ from shlex import join
 import click
 
 from xenoovs.cli.history import history_of
-from xenoovs.compile.drains import Draining
+from xenoovs.compile.drain_progress import Draining
 from xenoovs.compile.plan import BackendShare, ChangeKind, Plan, ServiceChange
 from xenoovs.compile.program import broken_returns
 from xenoovs.compile.read import is_block

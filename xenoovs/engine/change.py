@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from ipaddress import IPv4Address
 
-from xenoovs.compile.drains import Draining
+from xenoovs.compile.drain_progress import Draining
 from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.plan import ChangeKind, Plan, ServiceChange, bundle_of, plan, summarise
 from xenoovs.compile.program import Program, compile_program

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from fractions import Fraction
 from threading import Event, Lock
 
-from xenoovs.compile.drains import Draining, Quiet, Times, drains_of, leftover, old_packets, opened_connections
+from xenoovs.compile.drain_progress import Draining, Quiet, Times, drains_of, leftover, old_packets, opened_connections
 from xenoovs.compile.encoding import hop_of
 from xenoovs.compile.pipeline import LEARNED, PROGRAM, of_service
 from xenoovs.compile.plan import Plan, bundle_of, plan

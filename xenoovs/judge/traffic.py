@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from xenoovs.compile.drains import Draining, Times, drains_of
+from xenoovs.compile.drain_progress import Draining, Times, drains_of
 from xenoovs.compile.encoding import hop_of
 from xenoovs.compile.pipeline import TO_DRAIN
 from xenoovs.compile.program import Program, ServiceProgram

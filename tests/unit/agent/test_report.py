@@ -35,7 +35,7 @@ from xenoovs.agent.daemon import Agent, AgentGroup, Starter
 from xenoovs.agent.report import Report
 from xenoovs.agent.state import RoundFacts
 from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, within
-from xenoovs.cli.agents import BridgeAgent, configured_bridges, run_agents
+from xenoovs.cli.run_agents import BridgeAgent, configured_bridges, run_agents
 from xenoovs.cli.via import Options, Reached
 from xenoovs.datapath.database import PortState
 from xenoovs.decision.decision import DesiredState

@@ -21,7 +21,7 @@ from xenoovs.cli.main import run
 from xenoovs.cli.offload_report import ReportOptions, _show_override, show_bridge
 from xenoovs.cli.plan import drain_line
 from xenoovs.cli.restart_ovs import restart_document, restart_lines
-from xenoovs.compile.drains import Draining
+from xenoovs.compile.drain_progress import Draining
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.judge.bridge import BridgeFindings, BridgeRow
 from xenoovs.judge.findings import OverriddenBlocks

@@ -16,7 +16,7 @@ from tests.fake_switch import FakeSwitch, fake_bridge
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.runtime_file import render_runtime
 from xenoovs.agent.state import Runtime
-from xenoovs.cli import agents, apply_rollback, status
+from xenoovs.cli import apply_rollback, run_agents, status
 from xenoovs.cli.apply_rollback import require_offload
 from xenoovs.cli.offload import check_recorded_dump
 from xenoovs.compile.read import is_block
@@ -140,11 +140,11 @@ class _Lease:
 
 def test_a_controller_takes_over_with_the_state_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the state of the earlier master took longer to adopt than a round may take, a round ignored its drains."""
-    monkeypatch.setattr(agents, "_ROUND_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(run_agents, "_ROUND_TIMEOUT_S", 0.01)
     agent, lease, state = _Standby(), _Lease(), Runtime(is_paused=True)
 
     async def take_over() -> Runtime | None:
-        agents.share_runtime(cast(Agent, agent), cast(Mastership, lease), control=None)
+        run_agents.share_runtime(cast(Agent, agent), cast(Mastership, lease), control=None)
         await asyncio.to_thread(lease.adopt, render_runtime(state).encode())
         return agent.adopted
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.compiled import compiled, draining, observed
 from tests.unit import balancer as small
-from xenoovs.compile.drains import Draining, Quiet, Times, drains_of, leftover, old_packets
+from xenoovs.compile.drain_progress import Draining, Quiet, Times, drains_of, leftover, old_packets
 from xenoovs.compile.offloadable.cost import CostKind, check_cost
 from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import Program, compile_onto

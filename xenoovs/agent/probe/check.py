@@ -21,7 +21,7 @@ class Check:
         health: How to probe. Its port is that of this backend. Without a probe the agent of a server is asked.
         address: Of the backend, or of a VIP that `mac`, the backend, resolves by ARP; 0.0.0.0 if a program needs none.
         environment: Of a program, besides PATH, the only variable that it inherits.
-        seed: Differs between checks that ask for something else, and is the same in every run.
+        seed: Its hash and its place in time: differs between most checks, and is the same in every run.
     """
 
     health: Health
