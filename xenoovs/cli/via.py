@@ -258,8 +258,8 @@ Reach = Callable[[Uplinks, Resolve], "Reached"]
 @dataclass(frozen=True, slots=True)
 class Reached:
     """The engine of one bridge. `on_change`: registers a function that is called, in any thread, when something changes
-    at the switch. `ports`: returns the ports that the bridge reports,
-    by name; None if it does not report them. `mastership`: None if controllers cannot share the bridge."""
+    at the switch. `ports`: returns the ports that the bridge reports, by name; None if it does not report them.
+    `mastership`: None if controllers cannot share the bridge."""
 
     engine: Engine
     on_change: Callable[[Callable[[], None]], None]

@@ -8,7 +8,7 @@ from struct import Struct
 from threading import Condition, Lock, Timer
 from time import monotonic
 
-from xenoovs.controller.connection import BridgeConnection
+from xenoovs.controller.connection import BridgeConnection, may_change
 from xenoovs.controller.log import TokenBucket
 from xenoovs.controller.mastership import Mastership
 from xenoovs.controller.neighbour_discovery import NeighbourProxy
@@ -144,8 +144,7 @@ class ExpectedBridge:
 
     @property
     def is_master(self) -> bool:
-        """Return whether it is connected and this controller may change it."""
-        return self.connection is not None and not self.connection.is_standby
+        return may_change(self.connection)
 
     def _absence(self) -> str:
         """Return why it is absent. A bridge that was connected is configured already and needs no command."""

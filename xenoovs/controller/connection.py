@@ -135,6 +135,11 @@ class BridgeConnection:
         return numbers_of(self.ports)
 
 
+def may_change(connection: BridgeConnection | None) -> bool:
+    """Return whether a bridge is connected and this controller may change it."""
+    return connection is not None and not connection.is_standby
+
+
 def dump(connection: BridgeConnection, only: Cookies, *, table: int = ALL_TABLES) -> tuple[ObservedFlow, ...]:
     """Return the flows with these cookies and their counters. Raises SwitchUnreachable, MalformedOpenFlow."""
     with connection.exchange() as exchange:

@@ -16,7 +16,7 @@ from secrets import randbits
 from struct import Struct, error
 from threading import Event, Lock, Thread
 
-from xenoovs.controller.connection import BridgeConnection, dump
+from xenoovs.controller.connection import BridgeConnection, dump, may_change
 from xenoovs.controller.log import surviving
 from xenoovs.controller.session import XID
 from xenoovs.dataclass import dataclass
@@ -139,9 +139,7 @@ class Mastership:
 
     @property
     def is_master(self) -> bool:
-        """Return whether the bridge is connected and this controller may change it."""
-        connection = self._connection()
-        return connection is not None and not connection.is_standby
+        return may_change(self._connection())
 
     def close(self) -> None:
         """Release the lease, so that another controller takes over at once."""
