@@ -121,7 +121,7 @@ class LightDpus:
 @contextmanager
 def controller(directory: Path, *, is_alone: bool = True) -> Iterator[subprocess.Popen[bytes]]:
     """A controller, which is killed at the end. `is_alone`: wait until it is active, and not only passive."""
-    argv = [_XENOOVS, "fleet", "serve", "--directory", str(directory)]
+    argv = [_XENOOVS, "fleet", "--directory", str(directory), "serve"]
     with subprocess.Popen(argv, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         try:

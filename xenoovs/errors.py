@@ -667,7 +667,7 @@ class ChangesHeld(XenoovsError):
 
     def __init__(self, *, flow_mods: int) -> None:
         self.flow_mods = flow_mods
-        super().__init__(f"paused: {counted(flow_mods, 'flow-mod')} held back until `xenoovs resume`")
+        super().__init__(f"paused: {counted(flow_mods, 'flow-mod')} held back until `xenoovs pause --end`")
 
 
 class AppointmentCancelled(XenoovsError):

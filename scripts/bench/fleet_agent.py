@@ -62,7 +62,7 @@ class _Fleet:
                 raise RuntimeError(reason)
 
     def figures(self, config: Path, own_s: float, stack: ExitStack) -> Iterator[Row]:
-        controller = stack.enter_context(_running("fleet", "serve", "--directory", str(self.directory / "store")))
+        controller = stack.enter_context(_running("fleet", "--directory", str(self.directory / "store"), "serve"))
         self.command("add-dpu", "dpu1")
         text = config.read_text()
         begun_s, before_s = time.monotonic(), cpu_s(controller)
@@ -108,7 +108,7 @@ class _Fleet:
 
     def command(self, *words: str) -> float:
         """Run a command; return its CPU."""
-        argv = [XENOOVS, "fleet", *words, "--directory", str(self.directory / "store")]
+        argv = [XENOOVS, "fleet", "--directory", str(self.directory / "store"), *words]
         return process(argv, runs=1, expected=2 if "1s" in words else 0).cpu_s
 
     @contextmanager

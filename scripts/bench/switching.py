@@ -83,7 +83,7 @@ def _start(switch_after: str, ovs: PrivateOvs, directory: Path, stack: ExitStack
         stack.callback(stop_server, files)
         if reason := start_server(files):
             raise RuntimeError(reason)
-    stack.enter_context(_running("fleet", "serve", "--directory", directory / "store", "--switch-after", switch_after))
+    stack.enter_context(_running("fleet", "--directory", directory / "store", "serve", "--switch-after", switch_after))
     remotes = [server_of(directory / "store", each).remote for each in StoreDatabase]
     notes = []
     for number in range(1, _DPUS + 1):
@@ -125,7 +125,7 @@ def _monitor(ovs: PrivateOvs, bridge: str, directory: Path) -> Iterator[Path]:
 
 
 def _fleet(directory: Path, command: str, *arguments: object) -> None:
-    argv = [XENOOVS, "fleet", command, *map(str, arguments), "--directory", str(directory / "store")]
+    argv = [XENOOVS, "fleet", "--directory", str(directory / "store"), command, *map(str, arguments)]
     subprocess.run(argv, check=True, capture_output=True, env=os.environ)
 
 

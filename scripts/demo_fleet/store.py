@@ -30,16 +30,15 @@ def start_server(place: Place, host: str) -> None:
     servers = [RaftServer(other) for other in HOSTS.values()]
     create_databases(directory, name="demo", servers=servers, local=list(HOSTS).index(host))
     options = ["--directory", str(directory)]
-    _run(place, host, "server", "--listen", f"{address}:6661", "--listen-states", f"{address}:6663", *options)
-    place.start(host, f"{host}.log", "xenoovs", "fleet", "serve", *options, namespace=NAMESPACE)
+    _run(place, host, *options, "server", "--listen", f"{address}:6661", "--listen-states", f"{address}:6663")
+    place.start(host, f"{host}.log", "xenoovs", "fleet", *options, "serve", namespace=NAMESPACE)
 
 
 def start_relay(place: Place, relay: str) -> None:
     """Start a relay of all servers."""
     source = ",".join(f"tcp:{address}:6661" for address in HOSTS.values())
-    _run(
-        place, relay, "relay", "--from", source, "--listen", RELAYS[relay], "--directory", str(place.directory / relay)
-    )
+    options = ["--directory", str(place.directory / relay)]
+    _run(place, relay, *options, "relay", "--from", source, "--listen", RELAYS[relay])
 
 
 def _run(place: Place, host: str, *words: str) -> None:

@@ -117,7 +117,7 @@ class Story:
         self._say(f"{several} clients meet two or three DPUs; {torn} clients have more than one server.")
         self._show_clients(self._homes())
         self._say("In another terminal, see the DPUs live:")
-        print(f"  .venv/bin/xenoovs fleet top --directory {store.directory_of(self._place, 'store3')}", flush=True)
+        print(f"  .venv/bin/xenoovs fleet --directory {store.directory_of(self._place, 'store3')} top", flush=True)
 
     def _roll_out(self) -> None:
         self._step(
@@ -287,7 +287,7 @@ class Story:
     def _run_fleet(self, command: str, *words: str, capture: bool) -> subprocess.CompletedProcess[str]:
         place, directory = self._place, store.directory_of(self._place, self._host)
         return subprocess.run(
-            place.python(store.NAMESPACE, "xenoovs", "fleet", command, *words, "--directory", str(directory)),
+            place.python(store.NAMESPACE, "xenoovs", "fleet", "--directory", str(directory), command, *words),
             cwd=place.directory,
             env=place.environment("operator"),
             text=True,

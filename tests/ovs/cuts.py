@@ -148,7 +148,7 @@ def _set(kind: str, lab: Lab, state: str) -> None:
         case "port":
             lab.ovs.vsctl("--may-exist" if state == "up" else "--if-exists", *_PORT[state])
         case _:
-            how = ("fail", "one", "--how", "link") if state == "down" else ("heal", "one")
+            how = ("fail", "one", "--how", "link") if state == "down" else ("fail", "one", "--end")
             assert finish(start("lab", *how, "--lab", lab.topology.name)).status == 0
 
 

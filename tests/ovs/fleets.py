@@ -95,7 +95,7 @@ class FleetServers:
         """Run a command, which waits for DPUs as long as they may take on a busy machine."""
         patience = ("--timeout", f"{PATIENCE_S:g}s") if command in WAITING and "--timeout" not in arguments else ()
         sure = ("--yes",) if command in ASKING and "--dry-run" not in arguments else ()
-        return self.xenoovs("fleet", command, *arguments, *sure, *patience, "--directory", self.directory)
+        return self.xenoovs("fleet", "--directory", self.directory, command, *arguments, *sure, *patience)
 
     def create(self, *servers: RaftServer) -> None:
         create_databases(self.directory, name="test", servers=servers)
@@ -109,8 +109,7 @@ class FleetServers:
             stop_server(server_of(self.directory, database))
 
     def start_controller(self, *, switch_after: str = "0s") -> None:
-        options = ("--directory", self.directory, "--switch-after", switch_after)
-        self.controllers.append(start("fleet", "serve", *options))
+        self.controllers.append(start("fleet", "--directory", self.directory, "serve", "--switch-after", switch_after))
 
     def wait_active(self) -> None:
         """Wait until a controller decides: a command gives one that starts 15 s, too short beside other work."""

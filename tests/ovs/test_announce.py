@@ -162,7 +162,7 @@ def test_a_killed_agent_keeps_its_vips_and_the_next_one_takes_them_over_and_so_a
     agent.start()
     agent.says(lambda view: "xenoovs pause --withdraw" in view["reason"])
     assert has_none(neighbor)
-    agent.call("resume")
+    agent.call("pause", "--end")
     appears(neighbor)
     agent.kill(signal.SIGTERM)
     assert has_all(neighbor)

@@ -93,7 +93,7 @@ def test_a_backend_that_dies_on_one_bridge_changes_nothing_on_the_other(
             undrain = f"; `xenoovs reset dns/fips2 --bridge ovsbr1 --db {bridge.ovs.db}` reverts it"
             assert undrain in on_bridge("status", *words).out
         paused = on_bridge("pause", "--bridge", "ovsbr1")
-        assert f"until `xenoovs resume --bridge ovsbr1 --db {bridge.ovs.db}`" in paused.out
+        assert f"until `xenoovs pause --end --bridge ovsbr1 --db {bridge.ovs.db}`" in paused.out
         asked = on_bridge("apply", files[0], "--yes", "--rebalance")
         assert (asked.status, "An agent reconciles bridge ovsbr1" in asked.err) == (64, True)
 

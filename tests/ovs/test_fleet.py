@@ -135,7 +135,7 @@ def test_commands_of_one_dpu_are_refused_and_external_changes_are_reverted(store
     said = store.fleet("diff", "dpu3")
     assert (said.status, "the fleet has no DPU dpu3" in said.err) == (1, True)
     assert two.flows() == flows
-    assert store.xenoovs("resume", "--db", two.bridge.ovs.db).status == 0
+    assert store.xenoovs("pause", "--end", "--db", two.bridge.ovs.db).status == 0
     eventually(store.is_well, "the end of the drift")
     assert (store.fleet("diff").status, store.fleet("diff").out) == (0, "no service differs from the store\n")
     assert one.blocks() == two.blocks()
@@ -173,7 +173,7 @@ def test_hostile_rows_change_no_flow(store: FleetServers) -> None:
 def test_the_page_and_the_metrics_of_a_controller_say_who_has_what(store: FleetServers) -> None:
     said = store.fleet("serve", "--web", "0.0.0.0:0")
     assert (said.status, "--tls-cert and --tls-key and --token-file" in said.err) == (1, True)
-    serving = start("fleet", "serve", "--directory", store.directory, "--web", "127.0.0.1:0")
+    serving = start("fleet", "--directory", store.directory, "serve", "--web", "127.0.0.1:0")
     store.controllers.append(serving)
     assert serving.stderr is not None
     line = next(line for line in serving.stderr if "listening" in line)
@@ -237,7 +237,7 @@ def test_a_roll_out_outlives_ctrl_c_and_its_controller_and_stop_takes_it_back(
     one, two = store.dpus
     before = one.blocks()
     config.write_text(MORE)
-    waiting = start("fleet", "apply", config, "--yes", "--soak", "1h", "--directory", store.directory)
+    waiting = start("fleet", "--directory", store.directory, "apply", config, "--yes", "--soak", "1h")
     eventually(lambda: waiting.poll() is not None or one.blocks() != before, "the canary")
     assert waiting.poll() is None, waiting.communicate()
     waiting.send_signal(signal.SIGINT)

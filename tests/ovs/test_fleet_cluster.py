@@ -44,7 +44,7 @@ class Cluster:
     remotes: list[object]
 
     def fleet(self, host: int, command: str, *arguments: object) -> CommandResult:
-        return self.xenoovs("fleet", command, *arguments, "--directory", self.directories[host])
+        return self.xenoovs("fleet", "--directory", self.directories[host], command, *arguments)
 
     @property
     def leader(self) -> int:
@@ -62,7 +62,7 @@ def running_cluster(directory: Path, xenoovs: CommandLine, authority: trustme.CA
         def fleet(command: str, where: Path, *options: object) -> None:
             for name in (*(database.value for database in StoreDatabase), "relay", "operators"):
                 stack.callback(stop_server, OvsdbServer(where, name))
-            said = xenoovs("fleet", command, *options, *tls, "--directory", where)
+            said = xenoovs("fleet", "--directory", where, command, *options, *tls)
             assert (said.status, said.err) == (0, ""), said.out + said.err
 
         for host, where in zip(HOSTS, directories, strict=True):
@@ -92,7 +92,7 @@ def test_a_fleet_is_restored_into_a_cluster_with_tls_and_followed_through_two_ti
             follower = (leader + 1) % len(HOSTS)
             said = cluster.fleet(follower, "restore", file, "--yes")
             assert (said.status, said.err) == (0, ""), said.out
-            store.controllers.append(start("fleet", "serve", "--directory", cluster.directories[leader]))
+            store.controllers.append(start("fleet", "--directory", cluster.directories[leader], "serve"))
             with flow_changes(dpu, tmp_path / "changes") as changes:
                 told = changes.read_text()
                 tls = options_of(certificates(authority, tmp_path, "dpu1"))

@@ -27,13 +27,13 @@ NETWORK = 240
 
 @pytest.fixture
 def fleet(xenoovs: CommandLine) -> Iterator[Fleet]:
-    """Runs `xenoovs fleet COMMAND --directory DIRECTORY`; what it starts ends with the test."""
+    """Runs `xenoovs fleet --directory DIRECTORY COMMAND`; what it starts ends with the test."""
     with ExitStack() as stack:
 
         def run(command: str, directory: Path, *options: object) -> CommandResult:
             for name in (*(database.value for database in StoreDatabase), "relay"):
                 stack.callback(stop_server, OvsdbServer(directory, name))
-            return xenoovs("fleet", command, *options, "--directory", directory)
+            return xenoovs("fleet", "--directory", directory, command, *options)
 
         yield run
 

@@ -58,7 +58,7 @@ def test_an_agent_and_one_that_is_the_controller_of_its_bridge_switch_when_the_t
         assert two.process.stderr is not None
         assert any("flows changed" in line for line in two.process.stderr)
         eventually(lambda: store.is_well() and [dpu.blocks() for dpu in store.dpus] == before, "its flows")
-        with running("fleet", "drain", "dns", "fips2", "--yes", "--directory", store.directory) as process:
+        with running("fleet", "--directory", store.directory, "drain", "dns", "fips2", "--yes") as process:
             eventually(lambda: switch_at_ms() != 0, "the time")
             at_ms = switch_at_ms()
 

@@ -39,7 +39,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 @pytest.fixture(autouse=True)
 def healthy(lab: Lab, xenoovs: CommandLine) -> Iterator[None]:
     yield
-    xenoovs("lab", "heal", "--lab", NAME)
+    xenoovs("lab", "fail", "--end", "--lab", NAME)
     # A link that comes up forgets its neighbours: the first question may get no answer.
     eventually(lambda: lab_status(lab).is_healthy, "a lab whose machines all work")
 
@@ -77,9 +77,9 @@ def test_status_shows_how_a_backend_fails_and_what_it_answers(
     assert before.received is not None
     assert after.received is not None
     assert (after.received > before.received) == (how != "link")
-    assert xenoovs("lab", "heal", "one", "--lab", NAME).out == "one answers again\n"
+    assert xenoovs("lab", "fail", "one", "--end", "--lab", NAME).out == "one answers again\n"
     eventually(lambda: one(lab).is_up, "it is up again")
-    assert xenoovs("lab", "heal", "--lab", NAME).out == "nothing to do: no backend has failed\n"
+    assert xenoovs("lab", "fail", "--end", "--lab", NAME).out == "nothing to do: no backend has failed\n"
 
 
 HEALTH = "{{probe: {}, interval: 1s, fast_interval: 50ms, timeout: 1s, fall: 2, rise: 2}}"
@@ -124,11 +124,11 @@ def test_an_agent_in_the_lab_sees_real_deaths_and_announces_no_vip_on_the_host(
                 write(probe)
                 eventually(lambda: state() == "up up", "both are up")
                 for how in failures.split():
-                    fail, heal = ("lab", "fail", "one", "--how", how), ("lab", "heal", "one")
+                    fail, end = ("lab", "fail", "one", "--how", how), ("lab", "fail", "one", "--end")
                     # An agent that takes a new config changes the lab for a moment, and no command may meanwhile.
                     eventually(lambda fail=fail: xenoovs(*fail, "--lab", NAME).status == 0, how)  # type: ignore[misc]
                     eventually(lambda: state() == "down up", f"{probe}, {how}: one is down")
-                    eventually(lambda heal=heal: xenoovs(*heal, "--lab", NAME).status == 0, "heal")  # type: ignore[misc]
+                    eventually(lambda end=end: xenoovs(*end, "--lab", NAME).status == 0, "end")  # type: ignore[misc]
                     eventually(lambda: state() == "up up", f"{probe}, {how}: one is up again")
             assert links() == before
         finally:
@@ -139,12 +139,12 @@ def test_an_agent_in_the_lab_sees_real_deaths_and_announces_no_vip_on_the_host(
 
 
 def test_a_backend_that_is_not_there(xenoovs: CommandLine, lab: Lab) -> None:
-    for command, name, message in (
-        ("fail", "oen", "has no backend 'oen'; did you mean one?"),
-        ("fail", "nothing", "has no backend 'nothing'; it has one, two"),
-        ("heal", "nothing", "has no backend 'nothing'; it has one, two"),
+    for words, message in (
+        (["oen"], "has no backend 'oen'; did you mean one?"),
+        (["nothing"], "has no backend 'nothing'; it has one, two"),
+        (["nothing", "--end"], "has no backend 'nothing'; it has one, two"),
     ):
-        said = xenoovs("lab", command, name, "--lab", NAME)
+        said = xenoovs("lab", "fail", *words, "--lab", NAME)
         assert (said.status, f"lab {NAME} {message}" in said.err) == (1, True)
 
 
@@ -170,8 +170,8 @@ def test_commands_without_a_file_use_the_config_of_the_last_agent(
 
 
 @pytest.mark.parametrize("moments", [(300,), pytest.param(range(100, 900, 100), marks=pytest.mark.long)])
-def test_heal_repairs_what_a_killed_fail_has_left(lab: Lab, xenoovs: CommandLine, moments: Iterable[int]) -> None:
-    """It is killed at many moments: `heal` always brings the backend back, and a program runs only once."""
+def test_end_repairs_what_a_killed_fail_has_left(lab: Lab, xenoovs: CommandLine, moments: Iterable[int]) -> None:
+    """It is killed at many moments: `--end` always brings the backend back, and a program runs only once."""
     for milliseconds in moments:
         for how in Failure:
             victim = start("lab", "fail", "one", "--how", how.value, "--lab", NAME)
@@ -180,7 +180,7 @@ def test_heal_repairs_what_a_killed_fail_has_left(lab: Lab, xenoovs: CommandLine
             except subprocess.TimeoutExpired:
                 victim.kill()
             victim.communicate()
-    assert xenoovs("lab", "heal", "--lab", NAME).status == 0
+    assert xenoovs("lab", "fail", "--end", "--lab", NAME).status == 0
     assert failures_of(lab) == {}
     eventually(lambda: one(lab).is_up, "it is up again")
     namespace = one(lab).machine.namespace
@@ -192,4 +192,4 @@ def test_a_program_that_was_killed_by_hand_is_down_and_heals(lab: Lab, xenoovs: 
     os.kill(int(pid), signal.SIGKILL)
     eventually(lambda: one(lab).answer == "connection refused", "it is seen")
     assert re.search(r"^one .* down +connection refused", xenoovs("lab", "status", "--lab", NAME).out, re.MULTILINE)
-    assert xenoovs("lab", "heal", "--lab", NAME).out == "one answers again\n"
+    assert xenoovs("lab", "fail", "--end", "--lab", NAME).out == "one answers again\n"

@@ -103,7 +103,7 @@ def test_a_backend_that_fails_on_the_way_is_seen_in_the_losses(lab: Lab, xenoovs
     assert said.status == 2
     (service,) = json.loads(said.out)["services"]
     assert service["lost"] > service["sent"] / 10
-    assert xenoovs("lab", "heal", "--lab", NAME).status == 0
+    assert xenoovs("lab", "fail", "--end", "--lab", NAME).status == 0
 
 
 def received(xenoovs: CommandLine) -> int:

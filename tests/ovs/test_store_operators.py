@@ -183,7 +183,7 @@ def test_an_operator_changes_the_fleet_from_another_host_and_administers_nothing
         store.controllers[0].send_signal(signal.SIGSTOP)
         Timer(1.0, store.controllers[0].send_signal, [signal.SIGCONT]).start()
         assert gate.command("freeze", "--end").status == 0
-        assert (said := gate.command("undrain-dpu", "dpu1", "--now")).status == 0, said.err
+        assert (said := gate.command("drain-dpu", "dpu1", "--end", "--now")).status == 0, said.err
         for words in (("add-dpu", "dpu2"), ("set-dpu", "dpu1", "--rack", "r2"), ("forget", "dpu1")):
             refused = gate.command(*words)
             assert (refused.status, "the table in SECURITY.md" in refused.err) == (1, True), refused.err
@@ -211,7 +211,7 @@ def test_an_operator_changes_the_fleet_from_another_host_and_administers_nothing
         assert [(each["action"], each["certificate"]) for each in entries if each["config"] != 2] == [
             ("stop", "ann"),
             ("pause", "ann"),
-            ("undrain-dpu dpu1", "ann"),
+            ("drain-dpu dpu1 --end", "ann"),
             ("freeze --end", "ann"),
             ("freeze", "ann"),
             ("drain-dpu dpu1", "ann"),

@@ -65,7 +65,9 @@ def decide_vips(balancer: Balancer, state: AgentState, now_s: float) -> dict[Vip
     whose flows the bridge has."""
     last, everywhere = state.round, None
     if state.runtime.is_paused and state.runtime.is_withdrawn:
-        everywhere = VipDecision(has_route=False, reason="`xenoovs pause --withdraw`; `xenoovs resume` brings it back")
+        everywhere = VipDecision(
+            has_route=False, reason="`xenoovs pause --withdraw`; `xenoovs pause --end` brings it back"
+        )
     elif problem := ("" if state.fleet is None else state.fleet.withheld) or bridge_problem(state, now_s):
         everywhere = VipDecision(has_route=False, reason=problem)
     elif not last.is_known or last.failing_since_s is not None:

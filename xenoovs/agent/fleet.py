@@ -215,7 +215,9 @@ class FleetMember:
         """Return why the fleet keeps clients away from this DPU; empty if it does not."""
         dpu = self._config.newest.dpus.get(self._name)
         if dpu is not None and dpu.is_out:
-            return f"taken out of service; `xenoovs fleet undrain-dpu {self._name}` on the host of the store ends it"
+            return (
+                f"taken out of service; `xenoovs fleet drain-dpu {self._name} --end` on the host of the store ends it"
+            )
         if dpu is not None and dpu.is_unfit and self._is_cut_off:
             return "this DPU alone cannot reach most backends"
         return ""

@@ -207,7 +207,7 @@ class Reloader:
             info("override", service=one.service, backend=one.backend, state=one.state)
         self._engine.hold(is_held=self._store.state.runtime.is_paused)
         if self._engine.is_held:
-            warn("paused before the restart; nothing is changed until `xenoovs resume`")
+            warn("paused before the restart; nothing is changed until `xenoovs pause --end`")
         try:
             await self.follow(merged)
         except SwitchError as error:
@@ -263,7 +263,7 @@ class Reloader:
             return False
         self._engine.hold(is_held=paused)
         withdrawn = {"vips": "withdrawn"} if is_withdrawn else {}
-        info("paused; nothing is changed until `xenoovs resume`" if paused else "resumed", **withdrawn)
+        info("paused; nothing is changed until `xenoovs pause --end`" if paused else "resumed", **withdrawn)
         return True
 
     async def pin(self, remote: str, path: str | None) -> None:
@@ -278,7 +278,7 @@ class Reloader:
         """Pause or resume moves of blocks between paths. Return False if nothing changes. Raises RequestRefused."""
         if not await self._set(replace(self._store.state.runtime, are_moves_paused=paused)):
             return False
-        info("moves of blocks paused until `xenoovs resume --paths`" if paused else "moves of blocks resumed")
+        info("moves of blocks paused until `xenoovs pause --paths --end`" if paused else "moves of blocks resumed")
         return True
 
     async def _set(self, runtime: Runtime) -> bool:

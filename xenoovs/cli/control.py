@@ -1,4 +1,4 @@
-"""Commands to a running agent: drain, weight, reset, pause, resume, confirm, logs."""
+"""Commands to a running agent: drain, weight, reset, pause, confirm, logs."""
 
 from __future__ import annotations
 
@@ -113,33 +113,26 @@ def _show_weight(where: Where, service: str, backend: str, *, output: OutputForm
         )
 
 
-_paths_option = click.option("--paths", is_flag=True, help="Only moves of blocks between the paths of tunnels.")
-
-
-@click.option("--withdraw", is_flag=True, help="Withdraw all announced VIPs until `xenoovs resume`.")
-@_paths_option
+@click.option("--withdraw", is_flag=True, help="Withdraw all announced VIPs until the pause ends.")
+@click.option("--paths", is_flag=True, help="Only moves of blocks between the paths of tunnels.")
+@click.option("--end", is_flag=True, help="End the pause: resume reconciliation, or with --paths those moves.")
 @agent_command("pause")
-def pause_command(*, withdraw: bool, paths: bool, where: Where, output: OutputFormat) -> int:
-    """Pause reconciliation; keep monitoring.
+def pause_command(*, withdraw: bool, paths: bool, end: bool, where: Where, output: OutputFormat) -> int:
+    """Pause reconciliation, and keep monitoring; or resume it with --end.
 
-    The agent changes nothing on the bridge until `xenoovs resume`, also after a restart: there is no failover. Health
-    checks go on, and the config is still read. VIPs stay announced while a backend serves, unless --withdraw is given.
+    The agent changes nothing on the bridge until `xenoovs pause --end`, also after a restart: there is no failover.
+    Health checks go on, and the config is still read. VIPs stay announced while a backend serves, unless --withdraw is
+    given.
 
     With --paths, pause only moves of blocks between the paths of tunnels. Probes go on, and blocks stay where they are
-    until `xenoovs resume --paths`, even on a dead path.
+    until `xenoovs pause --paths --end`, even on a dead path.
     """
-    if paths:
-        if withdraw:
-            raise click.UsageError("--withdraw is about the whole bridge: leave --paths out.")
-        return change(where, output, "paths/pause")
-    return change(where, output, "pause", {"withdraw": True} if withdraw else None)
-
-
-@_paths_option
-@agent_command("resume")
-def resume_command(*, paths: bool, where: Where, output: OutputFormat) -> int:
-    """Resume reconciliation after a pause; with --paths, resume moves of blocks between paths."""
-    return change(where, output, "paths/resume" if paths else "resume")
+    if withdraw and (paths or end):
+        raise click.UsageError(
+            f"--withdraw goes with a pause of the whole bridge: leave --{'end' if end else 'paths'} out."
+        )
+    name = "resume" if end else "pause"
+    return change(where, output, f"paths/{name}" if paths else name, {"withdraw": True} if withdraw else None)
 
 
 @agent_command("confirm")

@@ -66,8 +66,7 @@ GROUPS = {
         "drain": "Drain a backend, or a server in all services.",
         "weight": "Override the weight of a backend.",
         "reset": "Return a backend to its configured weight; end a drain.",
-        "pause": "Pause reconciliation; keep monitoring.",
-        "resume": "Resume reconciliation.",
+        "pause": "Pause reconciliation, and keep monitoring; resume it.",
         "paths": "Show and steer the paths of tunnels.",
         "confirm": "Confirm a change, so that it is not rolled back.",
         "logs": "Print the log of the agent.",
@@ -78,7 +77,7 @@ COMMANDS = {name: text for group in GROUPS.values() for name, text in group.item
 
 _MODULES = {name: f"xenoovs.cli.{name.replace('-', '_')}" for name in COMMANDS} | {
     **dict.fromkeys(("new", "validate"), "xenoovs.cli.config"),
-    **dict.fromkeys(("drain", "weight", "reset", "pause", "resume", "confirm", "logs"), "xenoovs.cli.control"),
+    **dict.fromkeys(("drain", "weight", "reset", "pause", "confirm", "logs"), "xenoovs.cli.control"),
     "controller": "xenoovs.cli.agent",
     "fleet": "xenoovs.fleet.commands",
     "lab": "xenoovs.lab.commands",

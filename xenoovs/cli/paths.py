@@ -64,22 +64,18 @@ def discover_command(*, remote: str | None, where: Where, output: OutputFormat) 
     return change(where, output, "paths/discover", {} if remote is None else {"remote": remote})
 
 
-@click.argument("path", metavar="PATH")
+@click.argument("path", metavar="[PATH]", required=False)
 @_remote_argument
+@click.option("--end", is_flag=True, help="End the pin of the remote.")
 @agent_command("pin")
-def pin_command(*, remote: str, path: str, where: Where, output: OutputFormat) -> int:
-    """Leave all blocks of a remote on PATH, whatever its state is, until `xenoovs paths unpin`.
+def pin_command(*, remote: str, path: str | None, end: bool, where: Where, output: OutputFormat) -> int:
+    """Leave all blocks of a remote on PATH, whatever its state is, until `xenoovs paths pin TUNNEL/REMOTE --end`.
 
     The pin survives restarts of the agent.
     """
-    return change(where, output, "paths/pin", {"remote": remote, "path": path})
-
-
-@_remote_argument
-@agent_command("unpin")
-def unpin_command(*, remote: str, where: Where, output: OutputFormat) -> int:
-    """End the pin of a remote."""
-    return change(where, output, "paths/pin", {"remote": remote})
+    if (path is None) is not end:
+        raise click.UsageError("Give one of PATH and --end.")
+    return change(where, output, "paths/pin", {"remote": remote} if path is None else {"remote": remote, "path": path})
 
 
 @agent_command("plan")
@@ -129,7 +125,7 @@ def _explain(found: Mapping[str, Any]) -> None:
 
 
 for _command in (
-    list_command, why_command, discover_command, pin_command, unpin_command, plan_command
+    list_command, why_command, discover_command, pin_command, plan_command
 ):  # fmt: skip
     paths_command.add_command(_command)
 
@@ -150,10 +146,10 @@ def _show(remotes: list[RemoteView], found: Mapping[str, Any], *, options: str) 
         if remote.problem:
             print_text(f"{remote.name}: {remote.problem}", fg="red")
         if remote.pinned:
-            undo = addressed(f"`xenoovs paths unpin {remote.name}` ends it", options)
+            undo = addressed(f"`xenoovs paths pin {remote.name} --end` ends it", options)
             print_text(f"{remote.name}: pinned to {remote.pinned}; {undo}", fg="cyan")
         if remote.last_move and remote.last_move_s is not None:
             ago, total = shown_duration(now_s - remote.last_move_s), sum(remote.moves.values())
             echo(f"{remote.name}: {ago} ago {remote.last_move}; {counted(total, 'move')} so far")
     if found["are_moves_paused"]:
-        print_text(addressed("moves are paused; `xenoovs resume --paths` ends it", options), fg="yellow")
+        print_text(addressed("moves are paused; `xenoovs pause --paths --end` ends it", options), fg="yellow")

@@ -257,7 +257,7 @@ def roll_out_lines(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *,
     return [
         f"config {intent.number} is rolled out: wave {view.wave}, {begun} of {counted(len(concerned), 'DPU')}, "
         f"{'paused' if intent.is_paused else f'watched {watched}'}; `xenoovs fleet stop` takes it back"
-        f"{', `xenoovs fleet resume` goes on' if intent.is_paused else ''}",
+        f"{', `xenoovs fleet pause --end` goes on' if intent.is_paused else ''}",
         *([f"the roll-out waits for {first_names(waits, most=3)}"] if waits else []),
         *uncompared(view),
     ]

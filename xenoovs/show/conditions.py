@@ -61,10 +61,10 @@ def notices(snapshot: Snapshot) -> Iterator[Notice]:
     for override in snapshot.overrides:
         yield _override(override, snapshot.now_s), "note"
     if snapshot.are_moves_paused:
-        yield "moves of blocks between paths are paused; `xenoovs resume --paths` ends it", "note"
+        yield "moves of blocks between paths are paused; `xenoovs pause --paths --end` ends it", "note"
     for remote in snapshot.remotes:
         if remote.pinned:
-            undo = f"`xenoovs paths unpin {remote.name}` reverts it"
+            undo = f"`xenoovs paths pin {remote.name} --end` reverts it"
             yield f"remote {remote.name}: pinned to {remote.pinned}; {undo}", "note"
     age_s = 0.0 if snapshot.sampled_s is None else snapshot.now_s - snapshot.sampled_s
     if age_s >= _OLD_SAMPLE_S:
@@ -75,7 +75,7 @@ def notices(snapshot: Snapshot) -> Iterator[Notice]:
             yield f"{service.name}: open connections of {blocks} stay with their old backends", "note"
 
 
-_AGENT_COMMAND = regex(r"`(xenoovs (?:confirm|paths|pause|reset|resume|top)\b[^`]*)`")
+_AGENT_COMMAND = regex(r"`(xenoovs (?:confirm|paths|pause|reset|top)\b[^`]*)`")
 
 
 def addressed(text: str, options: str) -> str:
@@ -241,7 +241,7 @@ def _paused(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.is_paused:
         count = snapshot.pending_flow_mods
         pending = f"; {counted(count, 'flow-mod')} {worded(count, 'is', 'are')} pending" if count else ""
-        yield f"paused: nothing is changed until `xenoovs resume`{pending}"
+        yield f"paused: nothing is changed until `xenoovs pause --end`{pending}"
 
 
 def _moved(snapshot: Snapshot, *, is_dropped: bool) -> Iterator[str]:

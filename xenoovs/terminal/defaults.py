@@ -26,8 +26,8 @@ ANY_LAB = "the only one"
 """Value of --lab without a name; no lab can have it."""
 
 CHANGING = (
-    *("agent", "apply", "confirm", "controller", "doctor", "down", "drain", "fail", "heal", "pause"),
-    *("remove", "reset", "resume", "weight"),
+    *("agent", "apply", "confirm", "controller", "doctor", "down", "drain", "fail", "pause"),
+    *("remove", "reset", "weight"),
     *("measure", "load", "compare", "completion", "echo", "paths"),
 )
 """Commands that print which config or lab they use."""

@@ -170,7 +170,12 @@ def test_a_refusal_of_the_reports_is_shown_and_logged_once(tmp_path: Path, caplo
 @pytest.mark.parametrize(
     ("is_out", "is_unfit", "is_dark", "reason"),
     [
-        (True, False, False, "taken out of service; `xenoovs fleet undrain-dpu dpu1` on the host of the store ends it"),
+        (
+            True,
+            False,
+            False,
+            "taken out of service; `xenoovs fleet drain-dpu dpu1 --end` on the host of the store ends it",
+        ),
         (False, True, True, "this DPU alone cannot reach most backends"),
         # It reaches them again; or, as for all others, the controller does not call it unfit.
         (False, True, False, ""),

@@ -306,7 +306,7 @@ OUT_OF_SERVICE = Membership(FleetMembership("dpu1", 1, 1, None, ""), "taken out 
         (
             replace(GOOD, round=RoundFacts(), runtime=WITHDRAWN),
             False,
-            "`xenoovs pause --withdraw`; `xenoovs resume` brings it back",
+            "`xenoovs pause --withdraw`; `xenoovs pause --end` brings it back",
         ),
     ],
 )

@@ -211,8 +211,8 @@ def test_commands_on_the_page_reach_its_agent() -> None:
     """With several agents, the commands on the page of one failed with `several agents run`."""
     paused = lazy_snapshot(replace(snapshot(), is_paused=True, pending_flow_mods=0))
     shown = agent_json(replace(paused, command_options=" --bridge ovsbr1"))
-    assert "nothing is changed until `xenoovs resume --bridge ovsbr1`" in shown
-    assert "nothing is changed until `xenoovs resume`" in agent_json(paused)
+    assert "nothing is changed until `xenoovs pause --end --bridge ovsbr1`" in shown
+    assert "nothing is changed until `xenoovs pause --end`" in agent_json(paused)
 
 
 def document() -> dict[str, Any]:

@@ -59,7 +59,7 @@ def test_a_script_for_each_shell(xenoovs: CommandLine, shell: str) -> None:
         ("drain", "", "dns fips2 fips3"),
         ("drain dns", "", "fips2 fips3"),
         *((words, "", "dns") for words in ("why --service", "verify-offload --service")),
-        *((words, "", "fips2 fips3") for words in ("lab fail", "lab heal")),
+        *((words, "", "fips2 fips3") for words in ("lab fail", "lab fail --end")),
         *((words, "", "one two") for words in ("apply --lab", "lab down --lab")),
         ("why other.yaml --service", "", "mail"),
     ],

@@ -108,5 +108,5 @@ def test_no_library_swallows_an_interrupt(number: signal.Signals) -> None:
 
 def test_bug_a_fleet_controller_that_was_refused_left_its_handlers(xenoovs: CommandLine, tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT)
-    assert xenoovs("fleet", "serve", "--web", "0.0.0.0:0", "--directory", tmp_path).status == 1
+    assert xenoovs("fleet", "--directory", tmp_path, "serve", "--web", "0.0.0.0:0").status == 1
     assert signal.getsignal(signal.SIGINT) is before

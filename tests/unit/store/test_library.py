@@ -26,7 +26,7 @@ _PROGRAM = """
 import sys
 sys.modules["ovs"] = None
 from xenoovs.cli.main import main
-main(["fleet", "relay", "--stop", "--directory", "/nonexistent"])
+main(["fleet", "--directory", "/nonexistent", "relay", "--stop"])
 """
 
 

@@ -147,7 +147,7 @@ async def pause(agent: Agent, asked: PauseRequest) -> Done:
     if await agent.change(lambda reloader: reloader.set_paused(paused=True, withdraw=asked.withdraw)):
         state, _ = "paused", await agent.next_round()
     vips = ", all VIPs are withdrawn," if agent.state.runtime.is_withdrawn else ""
-    until = f"`xenoovs resume{agent.command_options()}`"
+    until = f"`xenoovs pause --end{agent.command_options()}`"
     return Done(f"{state}: the agent keeps monitoring{vips} and changes nothing until {until}")
 
 
@@ -182,9 +182,9 @@ async def paths_pin(agent: Agent, asked: PinRequest) -> Done:
     await agent.next_round()
     if asked.path is None:
         return Done(f"{asked.remote} is not pinned: its blocks go to good paths again")
-    until = f"`xenoovs paths unpin {asked.remote}{agent.command_options()}`"
+    until = f"`xenoovs paths pin {asked.remote} --end{agent.command_options()}`"
     if agent.state.runtime.are_moves_paused:
-        resume = f"`xenoovs resume --paths{agent.command_options()}`"
+        resume = f"`xenoovs pause --paths --end{agent.command_options()}`"
         return Done(f"{asked.remote} is pinned to {asked.path}: its blocks go there after {resume}, until {until}")
     return Done(f"{asked.remote} is pinned to {asked.path}: all its blocks go there, until {until}")
 
@@ -206,7 +206,7 @@ async def paths_discover(agent: Agent, asked: RemoteRequest) -> Done:
 async def paths_pause(agent: Agent, _: EmptyRequest) -> Done:
     is_new = await agent.change(lambda reloader: reloader.set_moves_paused(paused=True))
     state = "paused" if is_new else "paused already"
-    until = f"`xenoovs resume --paths{agent.command_options()}`"
+    until = f"`xenoovs pause --paths --end{agent.command_options()}`"
     return Done(f"moves are {state}: probes go on, and blocks stay on their paths until {until}")
 
 

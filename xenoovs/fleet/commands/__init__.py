@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -24,8 +25,7 @@ _COMMANDS = {
     "history": ("status", "Show who changed what, when and why; or one config."),
     "diff": ("status", "Show where flows differ from the store."),
     "stop": ("hold", "End a roll-out: take it back."),
-    "pause": ("hold", "Pause a roll-out: hold its next wave."),
-    "resume": ("hold", "Resume a paused roll-out."),
+    "pause": ("hold", "Pause a roll-out: hold its next wave; or resume it."),
     "freeze": ("hold", "Refuse changes until a time."),
     "rollback": ("change", "Roll out an earlier config again."),
     "drain": ("change", "Drain a backend in the whole fleet."),
@@ -33,8 +33,7 @@ _COMMANDS = {
     "reset": ("change", "Return a backend to its weight in the config; end a drain."),
     "add-dpu": ("dpus", "Add a DPU to the fleet."),
     "set-dpu": ("dpus", "Change the groups, the rack or the wave of a DPU."),
-    "drain-dpu": ("dpus", "Take a DPU out of service: routers send it no clients."),
-    "undrain-dpu": ("dpus", "Return a DPU to service."),
+    "drain-dpu": ("dpus", "Take a DPU out of service, without clients; or return it."),
     "forget": ("dpus", "Remove a DPU from the fleet."),
     "export": ("servers", "Export the store to a file."),
     "restore": ("servers", "Restore an exported fleet into a new store."),
@@ -49,6 +48,13 @@ _COMMANDS = {
     modules={name: f"{__name__}.{module}" for name, (module, _) in _COMMANDS.items()},
 )
 @click.option(
+    "--directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Directory of the files of this host's servers.  [default: /var/lib/xenoovs/fleet; of a relay "
+    "/var/lib/xenoovs/relay]",
+)
+@click.option(
     "--remote",
     metavar="REMOTES",
     help="Use a store on other hosts: its port for operators, such as ssl:192.0.2.1:6664,ssl:192.0.2.2:6664, or to "
@@ -56,7 +62,9 @@ _COMMANDS = {
 )
 @click.option("--remote-states", metavar="REMOTES", help="The same for reports of DPUs.  [default: --remote]")
 @tls_options
-def fleet_command(*, remote: str | None, remote_states: str | None, tls: Certificates | None) -> None:
+def fleet_command(
+    *, directory: Path | None, remote: str | None, remote_states: str | None, tls: Certificates | None
+) -> None:
     """Run many DPUs with the same services and the same blocks, from one store.
 
     The controller (`fleet serve`) decides which backend has which blocks, and writes them to the store. Agents with
@@ -70,13 +78,16 @@ def fleet_command(*, remote: str | None, remote_states: str | None, tls: Certifi
       xenoovs fleet apply services.yaml --now
       xenoovs fleet status
     """
+    from xenoovs.fleet.commands.client import FleetPlace, FleetRemote
+
     context = click.get_current_context()
+    context.obj = FleetPlace(directory)
     if remote is None:
         if remote_states is not None or tls is not None:
             raise click.UsageError("--remote-states, --tls-key, --tls-cert and --tls-ca go with --remote here.")
         return
     if context.invoked_subcommand in ("init", "server", "relay", "serve"):
         raise click.UsageError(f"--remote has no use for {context.invoked_subcommand}: it is for this host.")
-    from xenoovs.fleet.commands.client import FleetRemote
-
-    context.obj = FleetRemote(remote, remote_states or remote, tls)
+    if directory is not None:
+        raise click.UsageError("--directory and --remote exclude each other.")
+    context.obj = FleetPlace(None, FleetRemote(remote, remote_states or remote, tls))

@@ -39,14 +39,6 @@ Command = TypeVar("Command", bound=Callable[..., object])
 T = TypeVar("T")
 
 
-def directory_option(
-    default: Path = DIRECTORY, *, text: str = "Directory of the store's servers on this host."
-) -> Callable[[Command], Command]:
-    """Return the option --directory."""
-    directory = click.Path(file_okay=False, path_type=Path)
-    return click.option("--directory", type=directory, metavar="DIR", default=default, show_default=True, help=text)
-
-
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what changes, and change nothing.")
 timeout_option = time_option("--timeout", "30s", help="How long to wait for the DPUs.")
@@ -188,6 +180,25 @@ class FleetRemote:
     tls: Certificates | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class FleetPlace:
+    """Where the store is, by the options of `xenoovs fleet`: `directory` None if it was not given, `remote` None for
+    the servers of this host."""
+
+    directory: Path | None
+    remote: FleetRemote | None = None
+
+
+def _place() -> FleetPlace:
+    found = click.get_current_context().find_object(FleetPlace)
+    return found or FleetPlace(None)
+
+
+def own_directory(default: Path = DIRECTORY) -> Path:
+    """Return the directory of the files on this host."""
+    return _place().directory or default
+
+
 @contextmanager
 def fleet_store(directory: Path, remote: FleetRemote | None = None) -> Iterator[FleetStore]:
     """Connect to both databases, for the time of a `with`. `remote`: None for the servers of `directory`."""
@@ -215,11 +226,11 @@ def _is_forbidden(problem: StoreRejected) -> bool:
 
 
 def on_fleet(command: Command) -> Command:
-    """Add --directory, and call a command with the `store` there. If no controller decides, it exits with 2."""
+    """Call a command with the `store` of the fleet. If no controller decides, it exits with 2."""
 
     @functools.wraps(command)
-    def run(*arguments: Any, directory: Path, **options: Any) -> object:
-        with fleet_store(directory, click.get_current_context().find_object(FleetRemote)) as store:
+    def run(*arguments: Any, **options: Any) -> object:
+        with fleet_store(own_directory(), _place().remote) as store:
             try:
                 return command(*arguments, store=store, **options)
             except FleetUndecided as problem:
@@ -233,4 +244,4 @@ def on_fleet(command: Command) -> Command:
                     "store (the table in SECURITY.md)"
                 ) from None
 
-    return directory_option()(cast(Command, run))
+    return cast(Command, run)

@@ -1,4 +1,4 @@
-"""`xenoovs fleet add-dpu`, `set-dpu`, `drain-dpu`, `undrain-dpu` and `forget`: which DPUs a fleet has."""
+"""`xenoovs fleet add-dpu`, `set-dpu`, `drain-dpu` and `forget`: which DPUs a fleet has."""
 
 from __future__ import annotations
 
@@ -126,17 +126,15 @@ def _known(view: FleetView, name: str) -> Dpu:
     return view.dpus[name]
 
 
-_now_option = click.option("--now", is_flag=True, help="Do not wait for drains of services.")
-
-
 @click.command("drain-dpu")
 @click.argument("name")
-@_now_option
+@click.option("--end", is_flag=True, help="Return the DPU to service.")
+@click.option("--now", is_flag=True, help="Do not wait for drains of services.")
 @dry_run_option
 @yes_option
 @changes_fleet
-def drain_dpu_command(*, name: str, now: bool, dry_run: bool, yes: bool, store: FleetStore) -> int:
-    """Take the DPU NAME out of service, such as for maintenance: routers should send no clients to it.
+def drain_dpu_command(*, name: str, end: bool, now: bool, dry_run: bool, yes: bool, store: FleetStore) -> int:
+    """Take the DPU NAME out of service, such as for maintenance: routers should send no clients to it. --end ends it.
 
     `/ready` of its agent answers 503, so that the check of a BGP speaker withdraws its routes, and an agent with
     `announce` does it by itself. Its flows stay, and it is no witness of health checks any more.
@@ -147,24 +145,19 @@ def drain_dpu_command(*, name: str, now: bool, dry_run: bool, yes: bool, store: 
     Shows how many DPUs stay in service for each service, and asks for confirmation (unless --yes).
     """
     view = store.view() if dry_run else store.changeable()
-    _show_left(view, name)
+    if not end:
+        _show_left(view, name)
     if dry_run:
-        return EXIT_OK if view.dpus[name].is_out else EXIT_DIFFERS
+        return EXIT_DIFFERS if _known(view, name).is_out is end else EXIT_OK
+    if end:
+        _set_out(store, name, is_out=False, now=now)
+        echo(f"{name} is in service")
+        return EXIT_OK
     question = f"Take {name} out of service?"
     confirm(question, yes=yes, instead=", or see which DPUs stay with --dry-run")
     _set_out(store, name, is_out=True, now=now)
-    echo(f"{name} is out of service: `/ready` there answers 503; `xenoovs fleet undrain-dpu {name}` ends it")
+    echo(f"{name} is out of service: `/ready` there answers 503; `xenoovs fleet drain-dpu {name} --end` ends it")
     return EXIT_OK
-
-
-@click.command("undrain-dpu")
-@click.argument("name")
-@_now_option
-@changes_fleet
-def undrain_dpu_command(*, name: str, now: bool, store: FleetStore) -> None:
-    """Return the DPU NAME to service. Like `drain-dpu`, it first waits for drains of services."""
-    _set_out(store, name, is_out=False, now=now)
-    echo(f"{name} is in service")
 
 
 def _show_left(view: FleetView, name: str) -> None:
@@ -185,7 +178,7 @@ def _set_out(store: FleetStore, name: str, *, is_out: bool, now: bool) -> None:
     if _known(store.view(), name).is_out is not is_out and not now:
         _wait_for_drains(store)
     store.change(
-        f"{'drain-dpu' if is_out else 'undrain-dpu'} {name}",
+        f"drain-dpu {name}{'' if is_out else ' --end'}",
         lambda view: Changes(dpus={name: replace(_known(view, name), is_out=is_out)}),
     )
 

@@ -1,4 +1,4 @@
-"""`xenoovs fleet stop`, `pause`, `resume` and `freeze`: end or hold changes of a fleet."""
+"""`xenoovs fleet stop`, `pause` and `freeze`: end or hold changes of a fleet."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from xenoovs.terminal.command import user_name
 from xenoovs.terminal.options import time_option
 from xenoovs.terminal.output import echo
 
+_END_PAUSE = "pause --end"
+"""The action in the history."""
 _WHOLE = "fleet"
 _TIMES = ["%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M", "%Y-%m-%d"]
 
@@ -33,33 +35,27 @@ def stop_command(*, store: FleetStore) -> None:
 
 
 @click.command("pause")
+@click.option("--end", is_flag=True, help="Resume the roll-out.")
 @changes_fleet
-def pause_command(*, store: FleetStore) -> None:
-    """Pause a roll-out: its next wave waits for `fleet resume`.
+def pause_command(*, end: bool, store: FleetStore) -> None:
+    """Pause a roll-out, so that its next wave waits; or resume it with --end.
 
-    DPUs of the waves so far keep the new config, and are watched: a problem that lasts still ends the roll-out.
+    DPUs of the waves so far keep the new config, and are watched: a problem that lasts still ends the roll-out. After
+    the end of a pause the next wave begins after the soak time of this one, which includes the pause.
     """
-    held = f"the roll-out of config {_hold(store, is_paused=True)} is paused"
-    echo(f"{held}; `xenoovs fleet resume` goes on, `xenoovs fleet stop` takes it back")
-
-
-@click.command("resume")
-@changes_fleet
-def resume_command(*, store: FleetStore) -> None:
-    """Resume a paused roll-out: the next wave begins after the soak time of this one, which includes the pause."""
-    echo(f"the roll-out of config {_hold(store, is_paused=False)} goes on")
-
-
-def _hold(store: FleetStore, *, is_paused: bool) -> int:
-    """Pause or resume a roll-out, and return the number of its config. Raises FleetRefused if it has no effect."""
 
     def held(intent: Intent) -> Intent:
-        if intent.is_paused is is_paused:
-            state = "paused already" if is_paused else "not paused"
+        if intent.is_paused is not end:
+            state = "not paused" if end else "paused already"
             raise FleetRefused(f"the roll-out of config {intent.number} is {state}")
-        return replace(intent, is_paused=is_paused)
+        return replace(intent, is_paused=not end)
 
-    return _change(store, "pause" if is_paused else "resume", held)
+    number = _change(store, _END_PAUSE if end else "pause", held)
+    if end:
+        echo(f"the roll-out of config {number} goes on")
+    else:
+        hint = "`xenoovs fleet pause --end` goes on, `xenoovs fleet stop` takes it back"
+        echo(f"the roll-out of config {number} is paused; {hint}")
 
 
 def _change(store: FleetStore, action: str, changed: Callable[[Intent], Intent], *, wave: int | None = None) -> int:
@@ -72,7 +68,7 @@ def _change(store: FleetStore, action: str, changed: Callable[[Intent], Intent],
         numbers.append(intent.number)
         return Changes(intents={intent.number: changed(intent)}, wave=wave)
 
-    store.change(action, compute, in_freeze=action != "resume")
+    store.change(action, compute, in_freeze=action != _END_PAUSE)
     return numbers[-1]
 
 

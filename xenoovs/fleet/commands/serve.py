@@ -19,7 +19,7 @@ from xenoovs.agent.control.serve import ApiListener, open_port, serve_app
 from xenoovs.agent.tasks import kept_running
 from xenoovs.agent.telemetry import exposition, metrics_routes
 from xenoovs.agent.web.page import page_routes
-from xenoovs.fleet.commands.client import directory_option
+from xenoovs.fleet.commands.client import own_directory
 from xenoovs.fleet.controller import ActiveSign, FleetController
 from xenoovs.fleet.plan import MAX_WAIT_S, SWITCH_AFTER_S
 from xenoovs.fleet.snapshot import (
@@ -104,7 +104,6 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command("serve")
-@directory_option()
 @click.option(
     "--log", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format of the log."
 )
@@ -125,7 +124,6 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--token-file", type=_FILE, metavar="FILE", help="Require the token in this file.")
 def serve_command(
     *,
-    directory: Path,
     log: str,
     switch_after_s: float,
     web: str | None,
@@ -152,6 +150,7 @@ def serve_command(
     if web is None and (tls_cert or token_file):
         raise click.UsageError("--tls-cert, --tls-key and --token-file go with --web.")
     start_logging(is_json=log == "json")
+    directory = own_directory()
     is_ending = False
 
     def end(_number: int, _frame: object) -> None:

@@ -9,7 +9,7 @@ import click
 
 from xenoovs.display import printable
 from xenoovs.errors import FileUnusable, StoreError, StoreUnreachable, counted, first_names
-from xenoovs.fleet.commands.client import FleetStore, changes_fleet, directory_option, on_fleet, yes_option
+from xenoovs.fleet.commands.client import FleetStore, changes_fleet, on_fleet, own_directory, yes_option
 from xenoovs.fleet.controller import time_ms
 from xenoovs.fleet.plan import next_change, restoring
 from xenoovs.store.export import MAX_SIZE_BYTES, export_text, parse_export
@@ -35,7 +35,6 @@ from xenoovs.terminal.output import confirm, echo
 
 _RELAY_DIRECTORY = Path("/var/lib/xenoovs/relay")
 _READERS, _RELAYED, _STATES = "127.0.0.1:6661", "127.0.0.1:6662", "127.0.0.1:6663"
-_FILES = "Directory of the files on this host."
 _OPERATORS, _RELAY = "operators", "relay"
 _READ_FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -50,8 +49,7 @@ _READ_FILE = click.Path(dir_okay=False, path_type=Path)
 )
 @click.option("--local", metavar="ADDRESS", default="", help="Which of --servers this host is.")
 @tls_options
-@directory_option(text=_FILES)
-def init_command(*, directory: Path, name: str, servers: str, local: str, tls: Certificates | None) -> None:
+def init_command(*, name: str, servers: str, local: str, tls: Certificates | None) -> None:
     """Create the two databases of a fleet on this host; start them with `fleet server`.
 
     Without --servers they stand alone. With it they are a cluster: run the command on each host with the same --servers
@@ -80,6 +78,7 @@ def init_command(*, directory: Path, name: str, servers: str, local: str, tls: C
             "--tls-key, --tls-cert and --tls-ca go with --servers; for ports of `fleet server`, there."
         )
     number = 0 if here is None else members.index(here)
+    directory = own_directory()
     create_databases(directory, name=name, servers=members, local=number, is_tls=tls is not None)
     kind = "stand-alone" if not members else "first of the cluster" if number == 0 else "joins when it is started"
     echo(f"created the databases of fleet {name} in {directory} ({kind}); start them with `xenoovs fleet server`")
@@ -116,10 +115,8 @@ def init_command(*, directory: Path, name: str, servers: str, local: str, tls: C
 )
 @tls_options
 @click.option("--stop", is_flag=True, help="Hand over the leadership, and stop the servers.")
-@directory_option(text=_FILES)
 def server_command(
     *,
-    directory: Path,
     listen: str | None,
     listen_states: str | None,
     listen_operators: str | None,
@@ -137,6 +134,7 @@ def server_command(
     Example (with the options of TLS):
       xenoovs fleet server --listen 192.0.2.1:6661 --listen-states 192.0.2.1:6663
     """
+    directory = own_directory()
     names, gate = [each for each in StoreDatabase if only in (None, each.value)], OvsdbServer(directory, _OPERATORS)
     if stop:
         is_gate = only == _OPERATORS or (only is None and is_running(gate))
@@ -209,8 +207,7 @@ def _operators_port(
 )
 @tls_options
 @click.option("--stop", is_flag=True, help="Stop the relay.")
-@directory_option(_RELAY_DIRECTORY, text=_FILES)
-def relay_command(*, directory: Path, source: str, listen: str, stop: bool, tls: Certificates | None) -> int:
+def relay_command(*, source: str, listen: str, stop: bool, tls: Certificates | None) -> int:
     """Start a relay in the background, or stop it with --stop.
 
     A relay reads the services from the servers and sends them to agents, so that many agents do not slow the servers
@@ -220,6 +217,7 @@ def relay_command(*, directory: Path, source: str, listen: str, stop: bool, tls:
     Example (with the options of TLS):
       xenoovs fleet relay --from ssl:192.0.2.1:6661,ssl:192.0.2.2:6661 --listen 192.0.2.9:6662
     """
+    directory = own_directory(_RELAY_DIRECTORY)
     if stop:
         return _stop(OvsdbServer(directory, _RELAY))
     if not source:

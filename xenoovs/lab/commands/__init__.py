@@ -15,8 +15,7 @@ _COMMANDS = {
     "list": ("", "List the labs on this machine."),
     "status": ("lab", "Show which parts of a lab work, and which backends answer."),
     "traffic": ("lab", "Send packets to the services of a lab, and count answers."),
-    "fail": ("lab", "Make a backend or a spine fail, as if its server died."),
-    "heal": ("lab", "Make backends and spines work again."),
+    "fail": ("lab", "Make a backend or a spine fail, and work again."),
     "elephant": ("fabric", "Send an elephant over one path of a fabric."),
     "exec": ("lab", "Run a command in the virtual machine of a lab, or on a machine."),
 }

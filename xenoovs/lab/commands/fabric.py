@@ -71,7 +71,7 @@ def fail(lab: FabricLab, spine: str, how: str, *, output: OutputFormat) -> None:
     status.silence(lab, spine)
     output.show(
         lambda: {"lab": lab.name, "spine": spine, "failure": how},
-        lambda: echo(f"{spine} swallows all packets\nnext: xenoovs lab heal {spine} --lab {lab.name}"),
+        lambda: echo(f"{spine} swallows all packets\nnext: xenoovs lab fail {spine} --end --lab {lab.name}"),
     )
 
 

@@ -231,7 +231,7 @@ def status_command(context: click.Context, /, name: str, *, output: OutputFormat
 
 
 @click.command("fail")
-@click.argument("backend", shell_complete=complete_lab_backend)
+@click.argument("backend", required=False, shell_complete=complete_lab_backend)
 @click.option(
     "--how",
     type=click.Choice([how.value for how in Failure]),
@@ -239,10 +239,11 @@ def status_command(context: click.Context, /, name: str, *, output: OutputFormat
     show_default=True,
     help="What fails: the link, the program, all answers, or only the speed.",
 )
+@click.option("--end", is_flag=True, help="Make BACKEND work again; without BACKEND, all of them.")
 @name_option(_forwarded)
 @output_option
-def fail_command(backend: str, name: str, *, how: str, output: OutputFormat) -> None:
-    """Make a backend of a lab fail, as if its server died, or a spine of a fabric.
+def fail_command(backend: str | None, name: str, *, how: str, end: bool, output: OutputFormat) -> None:
+    """Make a backend of a lab fail, as if its server died, or a spine of a fabric; or work again with --end.
 
     \b
     link    its cable is unplugged
@@ -254,9 +255,14 @@ def fail_command(backend: str, name: str, *, how: str, output: OutputFormat) -> 
     Example:
       xenoovs lab fail fips3 --how silent
       xenoovs lab status
-      xenoovs lab heal
+      xenoovs lab fail --end
       xenoovs lab fail spine2 --how silent --lab fabric
     """
+    if end:
+        _end_failures(backend, name, output=output)
+        return
+    if backend is None:
+        raise click.UsageError("Missing argument 'BACKEND'; only --end is for all of them.")
     if fabric := fabric_of(name):
         lab_fabric.fail(fabric, backend, how, output=output)
         return
@@ -274,15 +280,10 @@ def fail_command(backend: str, name: str, *, how: str, output: OutputFormat) -> 
         if is_its and service.health and service.health.probe in servers.UNNOTICED_BY.get(failure, ()):
             probe = service.health.probe.value
             echo(f"health check of {service.name} does not notice: the kernel still answers {probe} probes")
-    echo(f"next: xenoovs lab heal {machine.names[0]} --lab {name}")
+    echo(f"next: xenoovs lab fail {machine.names[0]} --end --lab {name}")
 
 
-@click.command("heal")
-@click.argument("backend", required=False, shell_complete=complete_lab_backend)
-@name_option(_forwarded)
-@output_option
-def heal_command(backend: str | None, name: str, *, output: OutputFormat) -> None:
-    """Make a backend of a lab, or a spine, work again; without BACKEND all of them."""
+def _end_failures(backend: str | None, name: str, *, output: OutputFormat) -> None:
     if fabric := fabric_of(name):
         lab_fabric.heal(fabric, backend, output=output)
         return
