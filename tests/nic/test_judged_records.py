@@ -101,9 +101,11 @@ def test_fixed__what_left_the_nic_is_explained_by_the_settings_of_its_port(
         ("without its qdisc", "ingress qdisc is no, was yes", "SW"),
         ("without the feature", "hw-tc-offload is off, was on", "TC_SW"),
     ):
-        said = xenoovs("compare", files["fixed"], files[after])
+        said = xenoovs("verify-offload", "--record", files[after], "--diff", files["fixed"])
         assert (said.status, said.err) == (2, "")
         assert said.out.splitlines()[0] == f"100 % of packets left the NIC: device p0: {changed}"
-        document = json.loads(xenoovs("compare", files["fixed"], files[after], "-o", "json").out)
+        document = json.loads(
+            xenoovs("verify-offload", "--record", files[after], "--diff", files["fixed"], "-o", "json").out
+        )
         assert {each["after"]["verdict"] for each in document["classes"] if each["worse"]} == {verdict}
-        assert xenoovs("compare", files[after], files["fixed"]).status == 0
+        assert xenoovs("verify-offload", "--record", files["fixed"], "--diff", files[after]).status == 0

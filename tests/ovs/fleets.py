@@ -23,7 +23,7 @@ from xenoovs.switch.endpoint import answers
 LOCAL = "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1, fleet_ports: {hosts: p2}}\n"
 
 
-WAITING = ("apply", "rollback", "drain", "reset", "weight")
+WAITING = ("apply", "drain", "reset", "weight")
 """Commands that wait until all DPUs have the new generation."""
 ASKING = ("drain", "weight", "drain-dpu")
 

@@ -69,7 +69,7 @@ def test_all_dpus_have_the_same_blocks_and_changes_move_few_clients(store: Fleet
     assert store.fleet("reset", "dns", "fips2").status == 0
     assert any("02:00:5e:10:00:02" in line for line in one.blocks())
 
-    assert store.fleet("rollback", "--now", "--yes").status == 0
+    assert store.fleet("apply", "--rollback", "--now", "--yes").status == 0
     assert one.blocks() == two.blocks()
     assert not any("output:p2" in line for line in one.blocks())
     history = store.history()

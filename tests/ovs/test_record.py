@@ -104,18 +104,18 @@ def test_what_left_the_nic_between_two_records_is_compared(
     taken = on_bridge("record", after, "--for", "0s")
     bridge.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:max-idle=600000")
     assert taken.status == 0
-    said = xenoovs("compare", before, after)
+    said = xenoovs("verify-offload", "--record", after, "--diff", before)
     # The dummy datapath has no NIC, so that nothing could leave it.
     assert (said.status, said.err) == (0, "")
     assert said.out.splitlines()[0] == "no traffic got worse: 0% of packets in hardware, before 0%"
     assert said.out.splitlines()[-1].strip() == "other_config:max-idle: 600000 -> 500000"
     assert "ovsbr1: p0 -> p1 [set(eth)]" in said.out
-    shown = xenoovs("compare", before, after, "-o", "sarif")
+    shown = xenoovs("verify-offload", "--record", after, "--diff", before, "-o", "sarif")
     (run,) = json.loads(shown.out)["runs"]
     assert [each["ruleId"] for each in run["results"]] == ["comparison", "host-changed"]
     bridge.ovs.appctl("revalidator/purge")
     assert on_bridge("record", after, "--for", "0s").status == 0
-    assert xenoovs("compare", before, after, "-o", "sarif").status == 3
+    assert xenoovs("verify-offload", "--record", after, "--diff", before, "-o", "sarif").status == 3
 
 
 def test_an_anonymous_record_is_judged_the_same_and_has_no_name_and_no_address_in_any_form(
@@ -152,7 +152,11 @@ def test_an_anonymous_record_is_judged_the_same_and_has_no_name_and_no_address_i
         said = [xenoovs(command, "--bridge", bridge.name, "-o", "json", "--record", each) for each in (plain, other)]
         assert said[0].status == said[1].status == 2
         assert _without_addresses(said[0].out) == _without_addresses(said[1].out)
-    assert xenoovs("compare", plain, other).out.splitlines()[0].startswith("no traffic got worse")
+    assert (
+        xenoovs("verify-offload", "--record", other, "--diff", plain)
+        .out.splitlines()[0]
+        .startswith("no traffic got worse")
+    )
     assert xenoovs("doctor", "--record", other).status == xenoovs("doctor", "--record", plain).status
 
 

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xenoovs.cli.history import (
-    PREVIOUS,
-    EntryNumber,
     bridge_option,
     complete_history_number,
     find_history,
@@ -42,6 +40,7 @@ from xenoovs.terminal.options import (
     no_drain_option,
     partial_option,
     rebalance_option,
+    rollback_option,
     time_option,
     yes_option,
 )
@@ -76,15 +75,9 @@ _DRY_RUN = ", or --dry-run to see the plan"
 
 
 @bridge_command("apply")
-@click.option(
-    "--rollback",
-    type=EntryNumber(min=1),
-    is_flag=False,
-    flag_value=PREVIOUS,
-    is_eager=True,
-    metavar="[NUMBER]",
+@rollback_option(
+    "Go back to entry NUMBER of `xenoovs history`; without it, undo the last change.",
     shell_complete=complete_history_number,
-    help="Go back to entry NUMBER of `xenoovs history`; without it, undo the last change.",
 )
 @bridge_option
 @yes_option

@@ -1,11 +1,9 @@
-"""`xenoovs compare`: what got worse between two records."""
+"""`xenoovs verify-offload --diff`: what got worse between two records."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-
-import click
 
 from xenoovs.display import percent
 from xenoovs.evidence.archive import Record, Replay
@@ -15,34 +13,23 @@ from xenoovs.regex import MULTILINE, regex
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.tape import passing_through
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_NOTHING_SEEN, EXIT_OK
-from xenoovs.terminal.options import FILE, OutputFormat, findings_option
+from xenoovs.terminal.options import OutputFormat
 from xenoovs.terminal.output import SarifResult, echo, print_table, print_text
 from xenoovs.terminal.reach import open_record
 
 _DRIVER = regex(r"^(driver|firmware-version): (.+)$", MULTILINE)
 
 
-@click.command("compare")
-@click.argument("before", metavar="BEFORE", type=FILE)
-@click.argument("after", metavar="AFTER", type=FILE)
-@findings_option
-def compare_command(*, before: Path, after: Path, output: OutputFormat) -> int:
-    """Compare two records of a host (`xenoovs record`): does the NIC still forward what it did?
-
-    For each class of traffic (bridge, port in, ports out, kinds of actions) it shows verdict, share in hardware and
-    packets between the two samples of a record, and new reasons. Below are settings, versions and devices that changed,
-    the most likely causes first. Send the same traffic for both: a class that had packets and has none now is worse,
-    unless a new class of its port has some.
-
-    Exit status 0: nothing got worse, 2: some traffic did, 3: a record has no traffic, 1: a file is no record.
-    """
-    records = tuple(map(open_record, (before, after)))
+def compare(before: Path, after: Record, file: Path, output: OutputFormat) -> int:
+    """Show what got worse since the record in a file, and return the exit status. `file`: that of the record `after`.
+    Raises OSError, FileUnusable."""
+    records = (open_record(before), after)
     versions = tuple(map(_versions, records))
     # A record lacks versions if it was cut or a port is gone; only those in both are compared.
     both = versions[0].keys() & versions[1].keys()
     known = ({name: found for name, found in each.items() if name in both} for each in versions)
     comparison = Comparison(*map(_side, records, known))
-    output.show(lambda: to_json(comparison), lambda: _show(comparison), lambda: _findings(comparison, str(after)))
+    output.show(lambda: to_json(comparison), lambda: _show(comparison), lambda: _findings(comparison, str(file)))
     nothing = EXIT_NOTHING_SEEN if comparison.is_silent else EXIT_OK
     return EXIT_DIFFERS if comparison.worse else nothing
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,7 +14,7 @@ from xenoovs.terminal.agent_client import Where
 from xenoovs.terminal.command import EXIT_OK
 from xenoovs.terminal.completion import chosen_lab, offering
 from xenoovs.terminal.load import answer_each, resolved
-from xenoovs.terminal.options import OutputFormat, output_option, switch_options
+from xenoovs.terminal.options import EntryNumber, OutputFormat, output_option, switch_options
 from xenoovs.terminal.output import echo, print_json, print_table, print_text
 from xenoovs.terminal.reach import find_places, reach
 
@@ -72,18 +72,6 @@ def complete_history_number(context: click.Context) -> Iterable[tuple[str, str]]
     """Offer the entries of a history."""
     history = find_history(bridge=context.params.get("bridge"), db=context.params.get("db"), lab=chosen_lab(context))
     return [(str(number), history.load(number).command) for number in history.numbers]
-
-
-PREVIOUS = "the last change"
-
-
-class EntryNumber(click.IntRange):
-    """The type of an entry's number. PREVIOUS, the value of an option without one, becomes 0."""
-
-    name = "number of an entry"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        return 0 if value == PREVIOUS else int(super().convert(value, param, ctx))
 
 
 bridge_option = click.option(

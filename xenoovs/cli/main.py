@@ -54,7 +54,6 @@ GROUPS = {
         "why": "Explain why megaflows are not in hardware; how to fix it.",
         "doctor": "Check and fix the host for offload; restart Open vSwitch.",
         "record": "Record the state of offload on this host, in one file.",
-        "compare": "Compare two records: which traffic left the NIC, and why.",
         "measure": "Measure packet rate, latency and loss; draw reports.",
         "lab": "Run a whole test network on this machine, without a NIC.",
     },

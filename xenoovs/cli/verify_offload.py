@@ -27,20 +27,21 @@ from xenoovs.terminal.completion import complete_bridge, complete_service
 from xenoovs.terminal.defaults import environment_config, find_config
 from xenoovs.terminal.load import check_service, load, recorded, resolved
 from xenoovs.terminal.options import (
+    FILE,
     INTERVAL_S,
     OutputFormat,
+    findings_option,
     from_dump_option,
     from_flows_option,
     interval_option,
     optional_config_argument,
-    output_option,
     record_option,
     share,
     switch_options,
     time_option,
 )
 from xenoovs.terminal.output import echo, print_json, repeat
-from xenoovs.terminal.reach import address_commands, reach, where_of
+from xenoovs.terminal.reach import address_commands, reach, replayed, where_of
 
 if TYPE_CHECKING:
     from xenoovs.judge.bridge import BridgeFindings
@@ -61,6 +62,13 @@ if TYPE_CHECKING:
 @time_option("--wait", help="Repeat until every block had traffic, at most for TIME.")
 @click.option("--watch", is_flag=True, help="Repeat every 2 s until interrupted.")
 @interval_option
+@click.option(
+    "--diff",
+    "before",
+    type=FILE,
+    metavar="BEFORE",
+    help="With --record: compare with an earlier record. Does the NIC still forward what it did?",
+)
 @click.option(
     "--require",
     "required",
@@ -97,7 +105,7 @@ if TYPE_CHECKING:
     multiple=True,
     help="Show only blocks and other traffic with this verdict; repeatable. The exit status still judges all.",
 )
-@output_option
+@findings_option
 def verify_offload_command(
     config: Path | None,
     *,
@@ -109,6 +117,7 @@ def verify_offload_command(
     wait_s: float | None,
     watch: bool,
     interval_s: float | None,
+    before: Path | None,
     required: float | None,
     blocks: bool,
     tree: bool,
@@ -137,11 +146,26 @@ def verify_offload_command(
 
     Where the NIC holds rules it makes two samples, 2 s apart (--interval): run it while traffic flows.
 
+    --record AFTER --diff BEFORE compares two records. For each class of traffic (bridge, port in, ports out, kinds of
+    actions) it shows verdict, share in hardware and packets between the two samples of a record, and new reasons. Below
+    are settings, versions and devices that changed, the most likely causes first. Send the same traffic for both: a
+    class that had packets and has none now is worse, unless a new class of its port has some. Exit status 0: nothing
+    got worse, 2: some traffic did, 3: a record has no traffic.
+
     Exit status 0: every block that has had traffic and all answers are in hardware (with --require: enough of their
     packets), or the CPU encrypts their tunnel as the config says, 2: not all are, or packets that need IPsec leave
     unencrypted, 1: it could not check, 3: no block had traffic yet, some are UNCONFIRMED, or a recorded dump may be
     filtered. Other traffic does not change it, nor does --verdict; --service limits it to some services.
     """
+    if before is not None:
+        if (record := replayed()) is None or config is not None or bridge is not None:
+            raise click.UsageError("--diff goes with --record, without FILE and --bridge.")
+        # Imported here: few runs compare.
+        from xenoovs.cli.compare import compare
+
+        return compare(before, record[1], record[0], output)
+    if output is OutputFormat.SARIF:
+        raise click.UsageError("-o sarif goes with --diff.")
     if config is None and bridge is None:
         config = environment_config() if from_dump else find_config(lab, instead="--bridge NAME")
     live = {"--db": db, "--lab": lab, "--wait": wait_s, "--watch": watch, "--interval": interval_s is not None}

@@ -704,7 +704,7 @@ def restoring(view: FleetView, exported: FleetView, statuses: Mapping[str, DpuSt
     if view.intents or view.services or view.staged or view.overrides:
         raise FleetRefused(
             "the store has a config already, which a restore would replace; restore into new databases of `xenoovs "
-            "fleet init`, or give an earlier config with `xenoovs fleet rollback`"
+            "fleet init`, or give an earlier config with `xenoovs fleet apply --rollback`"
         )
     # A restore ends a roll-out.
     reason = "refused: its roll-out was running when the fleet was exported"

@@ -309,6 +309,24 @@ def share(text: str) -> float:
     return float(found[1]) / 100
 
 
+_PREVIOUS = "the last change"
+
+
+class EntryNumber(click.IntRange):
+    """The type of an entry's number in a history. An option without one becomes 0."""
+
+    name = "number of an entry"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        return 0 if value == _PREVIOUS else int(super().convert(value, param, ctx))
+
+
+def rollback_option(help: str, **more: Any) -> Callable[[Command], Command]:  # noqa: A002
+    """Declare `--rollback [NUMBER]`, whose value is 0 without NUMBER."""
+    more |= {"type": EntryNumber(min=1), "is_flag": False, "flag_value": _PREVIOUS, "is_eager": True}
+    return click.option("--rollback", metavar="[NUMBER]", help=help, **more)
+
+
 backend_argument = click.argument(
     "words", nargs=-1, required=True, metavar="[SERVICE] BACKEND", shell_complete=complete_server
 )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from xenoovs.evidence.command_target import CommandTarget
     from xenoovs.switch.management import ManagementSwitch
 
-_RECORDED = "xenoovs.endpoint_of_record"
+_RECORDED = "xenoovs.record"
 _OF_FLEET = "xenoovs.file_of_fleet_dpu"
 
 
@@ -50,7 +50,13 @@ def replay(context: click.Context, _parameter: click.Parameter, file: Path | Non
 
     record = open_record(file)
     context.with_resource(passing_through(Replay(record)))
-    context.meta[_RECORDED] = record.endpoint
+    context.meta[_RECORDED] = file, record
+
+
+def replayed() -> tuple[Path, Record] | None:
+    """Return the record of --record, with its file; None without that option."""
+    found: tuple[Path, Record] | None = click.get_current_context().meta.get(_RECORDED)
+    return found
 
 
 def endpoint_of(db: str | None, lab: str | None) -> Endpoint:
@@ -59,8 +65,8 @@ def endpoint_of(db: str | None, lab: str | None) -> Endpoint:
         raise click.UsageError("--db and --lab exclude each other.")
     context = click.get_current_context(silent=True)
     if context is not None and _RECORDED in context.meta:
-        found: Endpoint = context.meta[_RECORDED]
-        return found
+        endpoint: Endpoint = context.meta[_RECORDED][1].endpoint
+        return endpoint
     return labs().open_lab(lab).endpoint if lab else find_endpoint(db=db, env=os.environ)
 
 

@@ -1,4 +1,4 @@
-"""`xenoovs fleet plan`, `apply`, `rollback`, `drain`, `weight` and `reset`: changes of a fleet."""
+"""`xenoovs fleet plan`, `apply`, `drain`, `weight` and `reset`: changes of a fleet."""
 
 from __future__ import annotations
 
@@ -58,6 +58,7 @@ from xenoovs.terminal.options import (
     backend_words,
     duration_or_zero,
     output_option,
+    rollback_option,
     time_option,
 )
 from xenoovs.terminal.output import confirm, echo, print_table
@@ -145,10 +146,19 @@ def _overrides(command: Command) -> Command:
 
 
 @click.command("apply")
-@_file_argument
+@click.argument("file", type=_FILE, required=False)
+@rollback_option("Roll out config NUMBER of `xenoovs fleet history` again; without NUMBER, the one before.")
 @_rolls_out
-def apply_command(*, file: Path, roll_out: _RollOut | None, yes: bool, timeout_s: float, store: FleetStore) -> int:
-    """Roll out the config FILE to the DPUs, wave by wave.
+def apply_command(
+    *,
+    file: Path | None,
+    rollback: int | None,
+    roll_out: _RollOut | None,
+    yes: bool,
+    timeout_s: float,
+    store: FleetStore,
+) -> int:
+    """Roll out the config FILE to the DPUs, wave by wave; or an earlier config with --rollback.
 
     FILE is a config as for one DPU. Of its `switch` only the names of ports count: `egress` is the port `egress` of
     each DPU. Shows the plan, asks for confirmation (unless --yes), and writes FILE to the store. The controller
@@ -157,37 +167,28 @@ def apply_command(*, file: Path, roll_out: _RollOut | None, yes: bool, timeout_s
     part of their megaflows in hardware as before. No backend of the services that change may have gone down. When a
     problem has lasted 10 s, the controller takes FILE back. `fleet pause` holds the next wave.
 
+    A rollback makes a new config, in waves too. As few clients as possible move from their present backends. Overrides
+    stay.
+
     Waits for the end of the roll-out; Ctrl-C ends only the wait. Then waits until all DPUs have the newest
     generation, or prints which do not.
 
     Exit status 0: all DPUs have it, 1: refused, 2: some do not have it yet, or no controller is active; they
     follow when they can, and when a controller runs again.
     """
-    text, services = _read(file)
-    return _give(store, text, services, roll_out, action="apply", name=str(file), yes=yes, timeout_s=timeout_s)
-
-
-@click.command("rollback")
-@click.argument("number", type=click.IntRange(min=1), required=False)
-@_rolls_out
-def rollback_command(
-    *, number: int | None, roll_out: _RollOut | None, yes: bool, timeout_s: float, store: FleetStore
-) -> int:
-    """Roll out an earlier config again: config NUMBER of `fleet history`, or the one before.
-
-    It becomes a new config, in waves as with `fleet apply`. As few clients as possible move from their present
-    backends. Overrides stay.
-    """
+    if (file is None) is (rollback is None):
+        raise click.UsageError("Give one of FILE and --rollback.")
+    if file is not None:
+        text, services = _read(file)
+        return _give(store, text, services, roll_out, action="apply", name=str(file), yes=yes, timeout_s=timeout_s)
     view = store.view()
     past = [n for n, each in view.intents.items() if each.state is IntentState.PAST]
-    if number is None and not past:
+    if not rollback and not past:
         raise FleetRefused("the fleet had no other config before; `xenoovs fleet history` shows all of them")
-    chosen = max(past) if number is None else number
-    intent = known_intent(view, chosen)
-    name = f"config {chosen}"
-    services = parse_intent(intent.text, file=name)
-    action = f"rollback {chosen}"
-    return _give(store, intent.text, services, roll_out, action=action, name=name, yes=yes, timeout_s=timeout_s)
+    chosen = rollback or max(past)
+    text, name = known_intent(view, chosen).text, f"config {chosen}"
+    services, action = parse_intent(text, file=name), f"rollback {chosen}"
+    return _give(store, text, services, roll_out, action=action, name=name, yes=yes, timeout_s=timeout_s)
 
 
 @click.command("drain")
