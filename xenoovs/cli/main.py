@@ -65,7 +65,7 @@ GROUPS = {
         "drain": "Drain a backend, or a server in all services.",
         "weight": "Override the weight of a backend.",
         "reset": "Return a backend to its configured weight; end a drain.",
-        "pause": "Pause reconciliation, and keep monitoring; resume it.",
+        "pause": "Pause reconciliation, keep monitoring; or resume it.",
         "paths": "Show and steer the paths of tunnels.",
         "confirm": "Confirm a change, so that it is not rolled back.",
         "logs": "Print the log of the agent.",
