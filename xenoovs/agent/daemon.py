@@ -230,7 +230,40 @@ class Agent:
 
     def lazy_snapshot(self) -> LazySnapshot:
         """Return the current state, of which any thread can make a snapshot. For the event loop of the agent."""
-        return replace(self._snapshots.lazy_snapshot(self), command_options=self.command_options())
+        config, reloader, state = self.config, self.reloader, self.state
+        frame = Snapshot(
+            bridge=config.balancer.uplinks.label,
+            config_path=str(config.path),
+            config_digest=config.digest,
+            started_s=self.started_s,
+            now_s=time.time(),
+            services=(),
+            is_paused=state.runtime.is_paused,
+            config_problem=str(config.problem or ""),
+            last_error=state.round.error,
+            rounds=state.round.rounds,
+            flow_mods=state.round.flow_mods,
+            reverted=state.round.foreign,
+            reloads=reloader.reloads,
+            last_round_s=state.round.last_s,
+            confirm_by_s=reloader.confirm_by_s,
+            sampled_s=state.offload.sampled_s,
+            insertion=state.offload.insertion,
+            events=self.events.since(0),
+            pending_flow_mods=state.round.held,
+            ports=self.ports(),
+            ports_problem=state.ports.problem,
+            candidate=config.newer,
+            rolls_back_to=reloader.goes_back_to,
+            problems=tuple(problem.text for problem in state.round.problems),
+            probes_late_s=self.scheduler.late_s,
+            announcements=state.vips.views,
+            remotes=self.remotes(),
+            are_moves_paused=state.runtime.are_moves_paused,
+            fleet=None if state.fleet is None else state.fleet.shown,
+            not_ready=self.not_ready(),
+        )
+        return self._snapshots.lazy_snapshot(frame, self.command_options())
 
     def snapshot(self) -> Snapshot:
         """Return a complete snapshot. With thousands of backends this blocks the event loop for long."""

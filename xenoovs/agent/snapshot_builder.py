@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from fractions import Fraction
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Generic, TypeVar
 
 from xenoovs.agent.bridge_watch import moved_by_switch
-from xenoovs.agent.health import BackendHealth
+from xenoovs.agent.health import HealthTracker
 from xenoovs.agent.report import BackendChanges, LastChange
 from xenoovs.agent.state import AgentState, OffloadSample
 from xenoovs.agent.state_store import StateStore
@@ -23,11 +21,11 @@ from xenoovs.decision.ejection import Ramps
 from xenoovs.engine.engine import Engine
 from xenoovs.judge.findings import BlockOffload, OffloadFindings
 from xenoovs.model.balancer import Backend, Service
-from xenoovs.model.next_hop import mac_and_port
-from xenoovs.show.column import build
+from xenoovs.model.next_hop import l4_port_of, mac_and_port
 from xenoovs.show.snapshot import (
     AgentView,
     BackendState,
+    BackendView,
     BlockView,
     LazySnapshot,
     Override,
@@ -76,14 +74,13 @@ Sampled = Mapping[BackendName, list[BlockOffload]]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The input of a snapshot, by names of the config. `utc_offset_s`: UTC minus the agent's clock."""
+    """The input of the views of services, by names of the config. `utc_offset_s`: UTC minus the agent's clock."""
 
     state: AgentState
     ramps: Ramps = field(default_factory=dict)
     utc_offset_s: float = 0.0
     installed: Mapping[str, Installed] = field(default_factory=dict)
     blocks: Sampled = field(default_factory=dict)
-    dead_ports: frozenset[str] = frozenset()
     changes: Mapping[BackendName, LastChange] = field(default_factory=dict)
 
     def dead_since_s(self, ports: Collection[str]) -> float | None:
@@ -102,26 +99,32 @@ class SnapshotBuilder:
         )
         self._sampled: Memo[OffloadFindings, Sampled] = Memo(sampled_blocks)
 
-    def lazy_snapshot(self, agent: object) -> LazySnapshot:
-        """Return the current state, of which any thread can make a snapshot. For the event loop of the agent."""
-        state, now_s, utc_s = self._store.state, self._store.now_s(), time.time()
-        moment = Moment(
-            state,
-            state.ramps(now_s),
-            utc_s - now_s,
-            dead_ports=state.dead_ports,
-            changes=self._changes.last,
+    def lazy_snapshot(self, frame: Snapshot, command_options: str) -> LazySnapshot:
+        """Return the current state, of which any thread can make a snapshot. `frame`: a snapshot of now without what is
+        made from the program and the state of backends. For the event loop of the agent."""
+        state, now_s, program, changes = (
+            self._store.state,
+            self._store.now_s(),
+            self._engine.program,
+            self._changes.last,
         )
-        overrides = tuple(_with_utc(one, moment.utc_offset_s) for one in state.runtime.overrides)
-        frame, program = build(Snapshot, agent, now_s=utc_s, services=(), overrides=overrides), self._engine.program
+        utc_offset_s = frame.now_s - now_s
 
         def snapshot() -> Snapshot:
             flows, installed = (0, {}) if program is None else self._installed.of(program)
-            services = service_views(replace(moment, installed=installed, blocks=self._blocks(state.offload)))
-            moved = () if program is None else _moved(program, moment)
-            return replace(frame, services=services, flows=flows, moved_by_switch=moved)
+            blocks = self._blocks(state.offload)
+            moment = Moment(state, state.ramps(now_s), utc_offset_s, installed, blocks, changes)
+            return replace(
+                frame,
+                services=service_views(moment),
+                flows=flows,
+                moved_by_switch=() if program is None else _moved(program, moment),
+                overrides=tuple(_with_utc(one, utc_offset_s) for one in state.runtime.overrides),
+            )
 
-        return LazySnapshot(snapshot, lambda service: blocks_of(program, self._blocks(state.offload), service))
+        return LazySnapshot(
+            snapshot, lambda service: blocks_of(program, self._blocks(state.offload), service), command_options
+        )
 
     def _blocks(self, sample: OffloadSample) -> Sampled:
         return {} if sample.findings is None else self._sampled.of(sample.findings)
@@ -162,43 +165,118 @@ def sampled_blocks(findings: OffloadFindings) -> Sampled:
     return found
 
 
-# Services and backends: the attributes that the columns of their views read.
+# Services and backends.
 
 
 def service_views(moment: Moment) -> tuple[ServiceView, ...]:
     """Return the services of the config, in its order."""
-    state = moment.state
-    overrides = {each.name: each for each in state.runtime.overrides}
-    services = zip(state.balancer.services, state.in_use.services, strict=True)
-    return tuple(build(ServiceView, ServiceMoment(moment, *each, overrides)) for each in services)
+    state, views = moment.state, []
+    overrides, dead_ports = {each.name: each for each in state.runtime.overrides}, state.dead_ports
+    unreachable = state.round.unreachable
+    for configured, in_use in zip(state.balancer.services, state.in_use.services, strict=True):
+        name, installed = configured.name, moment.installed.get(configured.name, _NOT_INSTALLED)
+        targets = target_shares(in_use, moment.ramps)
+        seen = [one.megaflows for used in in_use.backends for one in moment.blocks.get((name, used.name), ())]
+        backends = (
+            _backend(
+                moment,
+                installed,
+                (name, used.name),
+                used,
+                float(one.weight),
+                target,
+                overrides.get((name, used.name)),
+                unreachable.get((name, used.name)),
+                is_dead=used.next_hop.port in dead_ports,
+            )
+            for used, target, one in zip(in_use.backends, targets, configured.backends, strict=True)
+        )
+        views.append(
+            ServiceView(
+                name=name,
+                service_id=installed.service_id,
+                vips=tuple(map(str, configured.claim.vips)),
+                backends=tuple(backends),
+                megaflows_predicted=installed.megaflows,
+                megaflows_seen=sum(seen) if seen else None,
+                clients_moved=state.round.moved.get(name, 0.0),
+                draining=installed.draining,
+                agents_refused=state.refused.get(name, ""),
+            )
+        )
+    return tuple(views)
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceMoment:
-    """One service at one moment. `overrides`: what operators have set, of all services."""
+def _backend(
+    moment: Moment,
+    installed: Installed,
+    name: BackendName,
+    used: Backend,
+    configured_weight: float,
+    target: float,
+    override: Override | None,
+    unreachable: str | None,
+    *,
+    is_dead: bool,
+) -> BackendView:
+    """Return a backend. `installed`: its service on the bridge. `used`: the backend with the weight in use. `target`:
+    the share of the clients that it should have. `unreachable`: why it gets no clients although it may have some.
+    `is_dead`: whether its port is."""
+    state, (service, own) = moment.state, name
+    (mac, egress), port = mac_and_port(used.next_hop), used.next_hop.port
+    check = state.tracker.checks.by_backend.get(name)
+    health = None if check is None else state.tracker.health[check]
+    probe = None if health is None else health.last
+    if override is not None and (override.is_maintenance or not override.weight):
+        shown = BackendState.MAINTENANCE if override.is_maintenance else BackendState.DRAINED
+        since_s: float | None = override.since_s
+    elif is_dead:
+        shown, since_s = BackendState.DOWN, moment.dead_since_s([port])
+    elif health is None or probe is None:
+        shown, since_s = BackendState.UNCHECKED, None
+    else:
+        shown = BackendState.UP if health.is_up else BackendState.DOWN
+        since_s = health.since_s + moment.utc_offset_s
+    reason = state.why_dead(port) if is_dead else "" if probe is None else probe.reason
+    ramp, change = moment.ramps.get(name), moment.changes.get(name)
+    return BackendView(
+        name=own,
+        mac=installed.macs.get(own) or mac,
+        egress=egress,
+        address=None if used.address is None else str(used.address),
+        state=shown,
+        is_ejected=unreachable is not None or own in state.ejected.get(service, ()),
+        weight=configured_weight,
+        weight_in_use=float(used.weight if ramp is None else used.weight * ramp),
+        target_share=target,
+        share=installed.shares.get(own, 0.0),
+        flows=installed.flows.get(own, 0),
+        blocks=Counter(each.verdict for each in moment.blocks.get(name, ())),
+        traffic=state.offload.traffic.get(name),
+        rate=state.offload.rates.get(name),
+        ramp=None if ramp is None else float(ramp),
+        since_s=since_s,
+        reason=reason if unreachable is None else unreachable,
+        probe_latency_s=None if probe is None else probe.latency_s,
+        transitions=0 if health is None or probe is None else health.transitions,
+        counted=state.offload.counted.get(name),
+        is_backup=used.is_backup,
+        changes=0 if change is None else change.number,
+        last_change="" if change is None else change.reason,
+        last_change_s=None if change is None else change.time_s,
+        agent=_advertised(state.tracker, name),
+        l4_port=l4_port_of(used.next_hop),
+    )
 
-    moment: Moment
-    configured: Service
-    in_use: Service
-    overrides: Mapping[BackendName, Override]
 
-    @property
-    def installed(self) -> Installed:
-        return self.moment.installed.get(self.configured.name, _NOT_INSTALLED)
-
-    @property
-    def backends(self) -> Iterator[BackendMoment]:
-        targets, name = target_shares(self.in_use, self.moment.ramps), self.configured.name
-        for used, target, one in zip(self.in_use.backends, targets, self.configured.backends, strict=True):
-            override = self.overrides.get((name, used.name))
-            yield BackendMoment(self.moment, self.installed, (name, used.name), one, used, target, override)
-
-    @property
-    def megaflows_seen(self) -> int | None:
-        """Return the number of megaflows of its blocks in the last sample; None if the sample does not have them."""
-        blocks, name = self.moment.blocks, self.configured.name
-        found = [one.megaflows for backend in self.in_use.backends for one in blocks.get((name, backend.name), ())]
-        return sum(found) if found else None
+def _advertised(tracker: HealthTracker, name: BackendName) -> AgentView | None:
+    """Return what the agent of a backend's server advertises."""
+    advertised = tracker.advertised_by(name)
+    if advertised is None:
+        return None
+    health = tracker.health[tracker.checks.agent_of[name]]
+    problem = "" if health.is_up or health.last is None else health.last.reason
+    return AgentView(advertised.state, float(advertised.part), advertised.is_away, advertised.reply, problem)
 
 
 def target_shares(service: Service, ramps: Ramps) -> tuple[float, ...]:
@@ -215,85 +293,6 @@ def target_shares(service: Service, ramps: Ramps) -> tuple[float, ...]:
         float(weight) / settled * rest if part is None else float(weight * part) / whole
         for weight, part in zip(weights, parts, strict=True)
     )
-
-
-@dataclass(frozen=True, slots=True)
-class BackendMoment:
-    """One backend at one moment. `installed`: its service on the bridge. `used`: the backend with the weight in use.
-    `target`: the share of the clients that it should have, 0..1."""
-
-    moment: Moment
-    installed: Installed
-    name: BackendName
-    configured: Backend
-    used: Backend
-    target: float
-    override: Override | None
-
-    @property
-    def health(self) -> BackendHealth | None:
-        """Return the health by probes; None before the first result."""
-        tracker = self.moment.state.tracker
-        check = tracker.checks.by_backend.get(self.name)
-        health = None if check is None else tracker.health[check]
-        return None if health is None or health.last is None else health
-
-    @property
-    def dead_port(self) -> str | None:
-        """Return the port of the backend if it is dead, else None."""
-        return port if (port := self.used.next_hop.port) in self.moment.dead_ports else None
-
-    @property
-    def state(self) -> BackendState:
-        """Return the state by probes and port, or by the override of an operator."""
-        override, health = self.override, self.health
-        if override is not None and override.is_maintenance:
-            return BackendState.MAINTENANCE
-        if override is not None and not override.weight:
-            return BackendState.DRAINED
-        if self.dead_port is not None:
-            return BackendState.DOWN
-        if health is None:
-            return BackendState.UNCHECKED
-        return BackendState.UP if health.is_up else BackendState.DOWN
-
-    @property
-    def since_s(self) -> float | None:
-        """Return when `state` last changed, UTC; None if that is not known."""
-        if self.override is not None and (self.override.is_maintenance or not self.override.weight):
-            return self.override.since_s
-        if self.dead_port is not None:
-            return self.moment.dead_since_s([self.dead_port])
-        health = self.health
-        return None if health is None else health.since_s + self.moment.utc_offset_s
-
-    @property
-    def reason(self) -> str:
-        """Return why the backend gets no clients although it may have some; otherwise the result of its last probe."""
-        health = self.health
-        last = "" if health is None or health.last is None else health.last.reason
-        last = last if self.dead_port is None else self.moment.state.why_dead(self.dead_port)
-        return self.moment.state.round.unreachable.get(self.name, last)
-
-    @property
-    def is_ejected(self) -> bool:
-        ejected = self.moment.state.ejected.get(self.name[0], ())
-        return self.used.name in ejected or self.name in self.moment.state.round.unreachable
-
-    @property
-    def ramp(self) -> Fraction | None:
-        return self.moment.ramps.get(self.name)
-
-    @property
-    def agent(self) -> AgentView | None:
-        """Return what the agent of its server advertises."""
-        tracker = self.moment.state.tracker
-        advertised = tracker.advertised_by(self.name)
-        if advertised is None:
-            return None
-        health = tracker.health[tracker.checks.agent_of[self.name]]
-        problem = "" if health.is_up or health.last is None else health.last.reason
-        return AgentView(advertised.state, float(advertised.part), advertised.is_away, advertised.reply, problem)
 
 
 # Blocks.

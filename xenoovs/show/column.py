@@ -103,13 +103,12 @@ class Column:
     """A column of a table. Fields of records are also in JSON; other columns are for terminals and metrics.
 
     `of`: reads it from a row; None if it is a field. `json`: converts its value for JSON; None if that is not needed,
-    as for fields of records. `read`: reads a field from the state of the agent, when a record is built. `parser`: of a
-    field of a request. `name`: key in JSON, set by the record; empty if JSON does not have it."""
+    as for fields of records. `parser`: of a field of a request. `name`: key in JSON, set by the record; empty if JSON
+    does not have it."""
 
     doc: str = ""
     of: Callable[[Row[Any]], Any] | None = None
     json: Callable[[Any], Any] | None = None
-    read: Callable[[Any], Any] | None = None
     parser: Parser[Any] | None = None
     shown: Shown = Shown()
     metrics: tuple[Metric, ...] = ()
@@ -170,11 +169,6 @@ def columns_of(kind: type) -> tuple[Column, ...]:
 def fields_of(kind: type) -> tuple[Column, ...] | None:
     """Return the columns of a record that JSON has; None if `kind` is not a record."""
     return _FIELDS.get(kind)
-
-
-def build(kind: type[T], source: object, **given: object) -> T:
-    """Return a record of `source`, a part of the agent's state. `given`: the fields that are not read from it."""
-    return kind(**{each.name: each.read(source) for each in _FIELDS[kind] if each.read is not None}, **given)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,24 +25,14 @@ class PathState(Enum):
 PATH_STYLES = {PathState.GOOD: "good", PathState.BAD: "warn", PathState.FAILED: "bad", PathState.UNKNOWN: "note"}
 
 
-def _seconds(microseconds: float | None) -> float | None:
-    return None if microseconds is None else microseconds / 1e6
-
-
 @record
 class PathView:
     """One path to a remote. Times of answers are in seconds."""
 
     remote_cell = Column(of=lambda row: row.parent.name, shown=text("REMOTE"))
-    name: str = column("`p1`, `p2` and so on, or the uplink.", read=lambda p: p.path.name, shown=text("PATH"))
-    port: int = column(
-        "UDP source port of its probes and, where that selects the path, of its packets.",
-        read=lambda p: p.path.source_port,
-    )
-    hops: str = column(
-        "The routers on it, separated by commas, `*` for one that does not answer; empty if unknown.",
-        read=lambda p: p.remote.hops.get(p.path.source_port, ""),
-    )
+    name: str = column("`p1`, `p2` and so on, or the uplink.", shown=text("PATH"))
+    port: int = column("UDP source port of its probes and, where that selects the path, of its packets.")
+    hops: str = column("The routers on it, separated by commas, `*` for one that does not answer; empty if unknown.")
     state: PathState = column(
         "State by the last rounds of probes.",
         gauge(
@@ -51,7 +41,6 @@ class PathView:
             lambda v: {v.state.value: 1},
             ("state",),
         ),
-        read=lambda p: PathState.UNKNOWN if p.remote.record.is_silent else p.verdict.state,
         shown=text("STATE", lambda state: state.value, style=lambda row: PATH_STYLES[row.value.state]),
     )
     blocks_cell = Column(of=lambda row: row.value.blocks, shown=number("BLOCKS"))
@@ -63,39 +52,31 @@ class PathView:
             lambda v: {"0.5": v.excess_s, "1": v.worst_excess_s},
             ("quantile",),
         ),
-        read=lambda p: _seconds(p.record.score),
         shown=number("EXCESS", span),
     )
     worst_excess_s: float | None = column(
         "Largest delay of its answers behind the fastest path in the last rounds; null if unknown.",
-        read=lambda p: _seconds(p.record.worst),
         shown=number("WORST", span, keep=2),
     )
     answer_s: float | None = column(
         "Round-trip time of its last answer; only the difference from other paths says something about the path.",
         gauge("xenoovs_path_answer_seconds"),
-        read=lambda p: _seconds(p.record.answer_us),
     )
     lost: float = column(
         "Fraction of its probes (0-1) without an answer in time since the agent started.",
         gauge("xenoovs_path_lost_ratio"),
-        read=lambda p: p.record.lost / max(1, p.record.lost + p.record.answers),
         shown=number("LOST", percent),
     )
-    blocks: int = column(
-        "Blocks of the host's packets on the path.", gauge("xenoovs_path_blocks"), read=lambda p: p.blocks
-    )
-    restore_s: float = column("How long it has to be good until blocks return.", read=lambda p: p.verdict.restore_s)
+    blocks: int = column("Blocks of the host's packets on the path.", gauge("xenoovs_path_blocks"))
+    restore_s: float = column("How long it has to be good until blocks return.")
     bytes: int | None = column(
         "Bytes of the host sent on the path; none before the first offload sample.",
         counter("xenoovs_path_bytes_total"),
         default=None,
-        read=lambda p: p.bytes,
     )
     bps: float | None = column(
         "Bits a second between the last two offload samples; null if not counted.",
         default=None,
-        read=lambda p: p.rate and p.rate.bps,
         shown=number("BPS", quantity, keep=3),
     )
     port_cell = Column(of=lambda row: row.value.port, shown=number("PORT", keep=4))
@@ -126,10 +107,8 @@ def _last_move(row: Row[RemoteView]) -> str:
 class RemoteView:
     """One remote of a tunnel, and the paths to it."""
 
-    name: str = column(
-        "Tunnel and remote, such as `rack7/b`.", read=lambda r: r.remote.service.name, shown=text("REMOTE")
-    )
-    address: str = column("Address of its end of the tunnel.", read=lambda r: str(r.remote.remote.address))
+    name: str = column("Tunnel and remote, such as `rack7/b`.", shown=text("REMOTE"))
+    address: str = column("Address of its end of the tunnel.")
     paths: tuple[PathView, ...] = column("Its paths in the order of the config.")
     state_cell = Column(
         of=_remote_state, shown=text("STATE", style=lambda row: PATH_STYLES[PathState(_remote_state(row))])
@@ -144,37 +123,27 @@ class RemoteView:
     is_unknown: bool = column(
         "Whether no path answers, so that its blocks stay.",
         gauge("xenoovs_remote_unknown", of=lambda v: v.is_unknown or bool(v.problem)),
-        read=lambda r: r.remote.record.is_silent,
     )
     rounds: int = column(
-        "Rounds of probes to the remote, one probe on each path.",
-        counter("xenoovs_probe_rounds_total"),
-        read=lambda r: r.remote.record.rounds,
+        "Rounds of probes to the remote, one probe on each path.", counter("xenoovs_probe_rounds_total")
     )
     interval_s: float = column(
         "Time between two rounds of probes; longer than configured if the budget of probes is used up.",
         gauge("xenoovs_probe_interval_seconds"),
-        read=lambda r: r.mover.interval_s(r.remote),
     )
-    margin_s: float = column(
-        "By how much a good path may be slower than the best one.", read=lambda r: r.remote.margin_us / 1e6
-    )
+    margin_s: float = column("By how much a good path may be slower than the best one.")
     forged: int = column(
         "Answers that do not carry what was sent, or come from another address.",
         counter("xenoovs_remote_forged_answers_total"),
         default=0,
-        read=lambda r: r.remote.rounds.forged,
     )
     returned: int = column(
         "Packets of the host with the TOS of probes, which the remote sent back for that reason.",
         counter("xenoovs_remote_returned_packets_total"),
         default=0,
-        read=lambda r: r.remote.returned,
     )
-    tos: int | None = column(
-        "Type of service of the last answer; null if there was none.", default=None, read=lambda r: r.tos[0]
-    )
-    tos_sent: int = column("Type of service of the probes.", default=0, read=lambda r: r.tos[1])
+    tos: int | None = column("Type of service of the last answer; null if there was none.", default=None)
+    tos_sent: int = column("Type of service of the probes.", default=0)
     moves: Mapping[str, int] = column(
         "Blocks that moved since the agent started, by reason: failed, congested, lossy, restored, operator.",
         counter(
@@ -183,22 +152,13 @@ class RemoteView:
             labels=("reason",),
         ),
         factory=dict,
-        read=lambda r: dict(r.remote.moves),
         shown=number("MOVES", lambda moves: str(sum(moves.values())), keep=2),
     )
-    last_move: str = column(
-        "The last blocks that moved together, and why; empty if none did.",
-        default="",
-        read=lambda r: r.remote.last_move.text if r.remote.last_move else "",
-    )
-    last_move_s: float | None = column(
-        "When they moved; null if none.", default=None, read=lambda r: r.remote.last_move and r.remote.last_move.at_s
-    )
+    last_move: str = column("The last blocks that moved together, and why; empty if none did.", default="")
+    last_move_s: float | None = column("When they moved; null if none.", default=None)
     last_move_cell = Column(of=_last_move, shown=text("LAST MOVE", keep=1))
-    pinned: str = column(
-        "The only path that an operator lets carry traffic; empty if all may.", default="", read=lambda r: r.pinned
-    )
-    problem: str = column("Why it is not probed now; empty if it is.", default="", read=lambda r: r.problem)
+    pinned: str = column("The only path that an operator lets carry traffic; empty if all may.", default="")
+    problem: str = column("Why it is not probed now; empty if it is.", default="")
 
     def paths_in(self, state: PathState) -> tuple[str, ...]:
         return tuple(path.name for path in self.paths if path.state is state)

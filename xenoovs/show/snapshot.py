@@ -1,11 +1,10 @@
 """The tables of an agent: its state at one moment, its services, backends, blocks, ports and VIPs.
 
-Times are seconds since 1970 (UTC). Shares are from 0 to 1. `read` reads a field from the state of the agent.
+Times are seconds since 1970 (UTC). Shares are from 0 to 1. An agent fills them in `agent/snapshot_builder.py`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
@@ -15,7 +14,6 @@ from xenoovs.dataclass import dataclass
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.display import decimal, duration, percent, quantity, span
 from xenoovs.errors import counted
-from xenoovs.model.next_hop import l4_port_of, mac_and_port
 from xenoovs.show.codec import parse
 from xenoovs.show.column import (
     Column,
@@ -23,7 +21,6 @@ from xenoovs.show.column import (
     Metric,
     Row,
     Table,
-    build,
     column,
     columns_of,
     computed,
@@ -205,18 +202,10 @@ class BackendView:
     """One backend of one service."""
 
     service = Column(of=lambda row: row.parent.name, shown=text("SERVICE"))
-    name: str = column("Name in the config.", read=lambda b: b.used.name, shown=text("BACKEND", live=12))
-    mac: str = column(
-        "Destination MAC of its packets.",
-        read=lambda b: b.installed.macs.get(b.used.name) or mac_and_port(b.used.next_hop)[0],
-    )
-    egress: str = column(
-        "Port of the bridge that its packets leave by.", read=lambda b: mac_and_port(b.used.next_hop)[1]
-    )
-    address: str | None = column(
-        "IP address; null if the config has none.",
-        read=lambda b: None if b.used.address is None else str(b.used.address),
-    )
+    name: str = column("Name in the config.", shown=text("BACKEND", live=12))
+    mac: str = column("Destination MAC of its packets.")
+    egress: str = column("Port of the bridge that its packets leave by.")
+    address: str | None = column("IP address; null if the config has none.")
     endpoint_cell = Column(
         of=lambda row: row.value.endpoint or "-",
         shown=text("ADDRESS", only_if=lambda row: row.value.l4_port is not None),
@@ -234,7 +223,6 @@ class BackendView:
             "0 while the health check says that the backend is down, else 1.",
             lambda v: v.state is not BackendState.DOWN,
         ),
-        read=lambda b: b.state,
     )
     state_cell = Column(of=_state, shown=text("STATE", live=12, style=lambda row: _STYLES[row.value.state]))
     since_cell = Column(of=_since, shown=text("SINCE", live=9))
@@ -242,37 +230,21 @@ class BackendView:
         "Whether a backend has no clients because of its health, its port or maintenance. A backend that is down and "
         "not ejected is held in service by `max_down`.",
         gauge("xenoovs_backend_ejected"),
-        read=lambda b: b.is_ejected,
     )
-    weight: float = column(
-        "Weight in the config, relative to the other backends.",
-        gauge("xenoovs_backend_weight"),
-        read=lambda b: float(b.configured.weight),
-    )
-    weight_in_use: float = column(
-        "Weight after overrides and slow starts.",
-        gauge("xenoovs_backend_weight_in_use"),
-        read=lambda b: float(b.used.weight if b.ramp is None else b.used.weight * b.ramp),
-    )
+    weight: float = column("Weight in the config, relative to the other backends.", gauge("xenoovs_backend_weight"))
+    weight_in_use: float = column("Weight after overrides and slow starts.", gauge("xenoovs_backend_weight_in_use"))
     weight_cell = Column(of=_weight, shown=number("WEIGHT", live=7))
     target_share: float = column(
         "Share of the clients by weight in use (0-1).",
         gauge("xenoovs_backend_target_share_ratio"),
-        read=lambda b: b.target,
         shown=number("TARGET", percent, keep=5, live=7),
     )
     share: float = column(
         "Share of the clients on the bridge (0-1).",
         gauge("xenoovs_backend_share_ratio"),
-        read=lambda b: b.installed.shares.get(b.used.name, 0.0),
         shown=number("SHARE", percent),
     )
-    flows: int = column(
-        "Blocks of the backend.",
-        gauge("xenoovs_backend_flows"),
-        read=lambda b: b.installed.flows.get(b.used.name, 0),
-        shown=number("BLOCKS", keep=3),
-    )
+    flows: int = column("Blocks of the backend.", gauge("xenoovs_backend_flows"), shown=number("BLOCKS", keep=3))
     blocks: Mapping[Verdict, int] = column(
         "Number of its blocks by the verdict on their megaflows; empty before the first offload sample.",
         gauge(
@@ -280,7 +252,6 @@ class BackendView:
             of=lambda v: {verdict.value: count for verdict, count in v.blocks.items()},
             labels=("verdict",),
         ),
-        read=lambda b: Counter(each.verdict for each in b.moment.blocks.get(b.name, ())),
     )
     traffic: Traffic | None = column(
         "Packets and bytes by megaflows.",
@@ -296,14 +267,9 @@ class BackendView:
             _by_path("bytes"),
             ("path",),
         ),
-        read=lambda b: b.moment.state.offload.traffic.get(b.name),
         default=None,
     )
-    rate: Rate | None = column(
-        "Rates between the last two offload samples.",
-        read=lambda b: b.moment.state.offload.rates.get(b.name),
-        default=None,
-    )
+    rate: Rate | None = column("Rates between the last two offload samples.", default=None)
     traffic_cell = Column(of=traffic_share, shown=number("TRAFFIC", percent, live=8, in_tables=False))
     pps_cell = Column(
         of=lambda row: row.value.rate and row.value.rate.pps, shown=number("PPS", quantity, keep=6, live=6)
@@ -316,52 +282,34 @@ class BackendView:
         of=_bar, shown=text("TRAFFIC | TARGET", live=_BAR + 2, live_from=112, in_tables=False, style=lambda _: "note")
     )
     ramp: float | None = column(
-        "Progress of its slow start (0-1); none without one.",
-        gauge("xenoovs_backend_ramp_ratio"),
-        read=lambda b: None if b.ramp is None else float(b.ramp),
-        default=None,
+        "Progress of its slow start (0-1); none without one.", gauge("xenoovs_backend_ramp_ratio"), default=None
     )
-    since_s: float | None = column("When `state` last changed.", read=lambda b: b.since_s, default=None)
-    reason: str = column("Result of the last probe.", read=lambda b: b.reason, default="")
+    since_s: float | None = column("When `state` last changed.", default=None)
+    reason: str = column("Result of the last probe.", default="")
     probe_latency_s: float | None = column(
-        "Duration of its last probe.",
-        gauge("xenoovs_backend_probe_latency_seconds"),
-        read=lambda b: None if b.health is None else b.health.last.latency_s,
-        default=None,
+        "Duration of its last probe.", gauge("xenoovs_backend_probe_latency_seconds"), default=None
     )
     transitions: int = column(
-        "How often the backend came up or went down.",
-        counter("xenoovs_backend_transitions_total"),
-        read=lambda b: 0 if b.health is None else b.health.transitions,
-        default=0,
+        "How often the backend came up or went down.", counter("xenoovs_backend_transitions_total"), default=0
     )
     counted: Counted | None = column(
-        "Packets and bytes by the counters of its flows, if megaflows cannot be read.",
-        read=lambda b: b.moment.state.offload.counted.get(b.name),
-        default=None,
+        "Packets and bytes by the counters of its flows, if megaflows cannot be read.", default=None
     )
     is_backup: bool = column(
         "Whether the backend has clients only while no other backend of the service serves.",
         gauge("xenoovs_backend_backup"),
-        read=lambda b: b.used.is_backup,
         default=False,
     )
     changes: int = column(
         "How often the state, the weight or the port's link of a backend has changed since the agent started.",
         counter("xenoovs_backend_changes_total"),
-        read=lambda b: c.number if (c := b.moment.changes.get(b.name)) else 0,
         default=0,
         shown=number("CHANGES", keep=2),
     )
-    last_change: str = column(
-        "What changed last and why; empty if nothing has.",
-        read=lambda b: c.reason if (c := b.moment.changes.get(b.name)) else "",
-        default="",
-    )
+    last_change: str = column("What changed last and why; empty if nothing has.", default="")
     last_change_s: float | None = column(
         "When its state, weight or link last changed, in seconds since 1970; none before the first change.",
         gauge("xenoovs_backend_last_change_timestamp_seconds"),
-        read=lambda b: c.time_s if (c := b.moment.changes.get(b.name)) else None,
         default=None,
     )
     last_change_cell = Column(of=_last_change, shown=text("LAST CHANGE", keep=1))
@@ -378,13 +326,10 @@ class BackendView:
             "Part of its weight that the agent of its server advertises, as in effect; absent without `agent_check`.",
             lambda v: None if v.agent is None else v.agent.weight,
         ),
-        read=lambda b: b.agent,
         default=None,
     )
     l4_port: int | None = column(
-        "Destination port that NAT writes into its packets; null if they keep theirs.",
-        read=lambda b: l4_port_of(b.used.next_hop),
-        default=None,
+        "Destination port that NAT writes into its packets; null if they keep theirs.", default=None
     )
 
     @property
@@ -446,25 +391,17 @@ _MIN_SHARE = 1e-9
 class ServiceView:
     """One service."""
 
-    name: str = column("Name in the config.", read=lambda s: s.configured.name)
-    service_id: int = column("Its id in the flows.", read=lambda s: s.installed.service_id)
-    vips: tuple[str, ...] = column(
-        "Its virtual addresses.", read=lambda s: tuple(str(vip) for vip in s.configured.claim.vips)
-    )
-    backends: tuple[BackendView, ...] = column(
-        "Backends in the order of the config.", read=lambda s: tuple(build(BackendView, each) for each in s.backends)
-    )
+    name: str = column("Name in the config.")
+    service_id: int = column("Its id in the flows.")
+    vips: tuple[str, ...] = column("Its virtual addresses.")
+    backends: tuple[BackendView, ...] = column("Backends in the order of the config.")
     megaflows_predicted: int | None = column(
         "Megaflows once every block has had traffic, from one client-side MAC.",
         gauge("xenoovs_service_megaflows_predicted"),
-        read=lambda s: s.installed.megaflows,
         default=None,
     )
     megaflows_seen: int | None = column(
-        "Megaflows of the service in the last offload sample.",
-        gauge("xenoovs_service_megaflows"),
-        read=lambda s: s.megaflows_seen,
-        default=None,
+        "Megaflows of the service in the last offload sample.", gauge("xenoovs_service_megaflows"), default=None
     )
     offload = computed(
         "Fraction of packets forwarded in hardware since the previous sample (0-1); absent if there were none.",
@@ -474,7 +411,6 @@ class ServiceView:
     clients_moved: float = column(
         "Share of clients that changed their backend, summed over all changes: 1 is every client once.",
         counter("xenoovs_service_clients_moved_total"),
-        read=lambda s: s.moment.state.round.moved.get(s.configured.name, 0.0),
         default=0.0,
     )
     unanswered_share = computed(
@@ -485,13 +421,10 @@ class ServiceView:
     draining: int = column(
         "Blocks whose open connections stay with their old backends for now.",
         gauge("xenoovs_service_draining_blocks"),
-        read=lambda s: s.installed.draining,
         default=0,
     )
     agents_refused: str = column(
-        "Why the weights that its servers advertise cannot be installed; empty if they can.",
-        read=lambda s: s.moment.state.refused.get(s.configured.name, ""),
-        default="",
+        "Why the weights that its servers advertise cannot be installed; empty if they can.", default=""
     )
 
     @property
@@ -668,22 +601,13 @@ class Snapshot:
             ("digest", "path", "bridge"),
         ),
     )
-    bridge: str = column("Name of the bridge.", read=lambda a: a.config.balancer.uplinks.label)
-    config_path: str = column("The config file.", read=lambda a: str(a.config.path))
-    config_digest: str = column("Start of the SHA-256 of the config in use.", read=lambda a: a.config.digest)
-    started_s: float = column(
-        "When the agent started, in seconds since 1970.",
-        gauge("xenoovs_start_time_seconds"),
-        read=lambda a: a.started_s,
-    )
+    bridge: str = column("Name of the bridge.")
+    config_path: str = column("The config file.")
+    config_digest: str = column("Start of the SHA-256 of the config in use.")
+    started_s: float = column("When the agent started, in seconds since 1970.", gauge("xenoovs_start_time_seconds"))
     now_s: float = column("When this snapshot was taken.")
     services: tuple[ServiceView, ...] = column("Its services in the order of the config.")
-    is_paused: bool = column(
-        "Whether reconciliation is paused.",
-        gauge("xenoovs_paused"),
-        read=lambda a: a.state.runtime.is_paused,
-        default=False,
-    )
+    is_paused: bool = column("Whether reconciliation is paused.", gauge("xenoovs_paused"), default=False)
     config_problem: str = column(
         "Why the newest config is not in use; empty while it is.",
         gauge(
@@ -691,7 +615,6 @@ class Snapshot:
             "1 while the config file has a newer text that is rejected; the previous config stays in use.",
             lambda s: bool(s.config_problem),
         ),
-        read=lambda a: str(a.config.problem or ""),
         default="",
     )
     last_error: str = column(
@@ -703,120 +626,69 @@ class Snapshot:
             lambda s: {reason: 1 for reason in (s.last_error, *s.problems) if reason},
             ("reason",),
         ),
-        read=lambda a: a.state.round.error,
         default="",
     )
     flows: int = column("Flows of xenoovs on the bridge.", gauge("xenoovs_flows"), default=0)
-    rounds: int = column(
-        "Reconciliations that changed flows.",
-        counter("xenoovs_rounds_total"),
-        read=lambda a: a.state.round.rounds,
-        default=0,
-    )
-    flow_mods: int = column(
-        "Flows added, changed and deleted.",
-        counter("xenoovs_flow_mods_total"),
-        read=lambda a: a.state.round.flow_mods,
-        default=0,
-    )
+    rounds: int = column("Reconciliations that changed flows.", counter("xenoovs_rounds_total"), default=0)
+    flow_mods: int = column("Flows added, changed and deleted.", counter("xenoovs_flow_mods_total"), default=0)
     reverted: int = column(
-        "External changes of flows of xenoovs that were reverted.",
-        counter("xenoovs_foreign_changes_total"),
-        read=lambda a: a.state.round.foreign,
-        default=0,
+        "External changes of flows of xenoovs that were reverted.", counter("xenoovs_foreign_changes_total"), default=0
     )
     reloads: int = column(
-        "Configs that came into use since the start.",
-        counter("xenoovs_config_reloads_total"),
-        read=lambda a: a.reloader.reloads,
-        default=0,
+        "Configs that came into use since the start.", counter("xenoovs_config_reloads_total"), default=0
     )
     last_round_s: float | None = column(
         "When the bridge was last found as configured, or changed to be so, in seconds since 1970.",
         gauge("xenoovs_last_round_timestamp_seconds"),
-        read=lambda a: a.state.round.last_s,
         default=None,
     )
     confirm_by_s: float | None = column(
         "When the last change is rolled back unless confirmed; none while no change waits.",
         gauge("xenoovs_confirm_deadline_timestamp_seconds"),
-        read=lambda a: a.reloader.confirm_by_s,
         default=None,
     )
     sampled_s: float | None = column(
         "When megaflows, or flow counters in their place, were last read, in seconds since 1970.",
         gauge("xenoovs_offload_sample_timestamp_seconds"),
-        read=lambda a: a.state.offload.sampled_s,
         default=None,
     )
     insertion: Insertion | None = column(
-        "Rules on their way into the NIC; null except for the userspace datapath.",
-        read=lambda a: a.state.offload.insertion,
-        default=None,
+        "Rules on their way into the NIC; null except for the userspace datapath.", default=None
     )
     overrides: tuple[Override, ...] = column(
         "Weights and drains set at run time.", gauge("xenoovs_overrides", of=lambda s: len(s.overrides)), default=()
     )
-    events: tuple[Event, ...] = column("The last events.", read=lambda a: a.events.since(0), default=())
-    pending_flow_mods: int = column(
-        "Flow-mods that wait for the end of a pause.", read=lambda a: a.state.round.held, default=0
-    )
+    events: tuple[Event, ...] = column("The last events.", default=())
+    pending_flow_mods: int = column("Flow-mods that wait for the end of a pause.", default=0)
     ports: tuple[PortView, ...] | None = column(
-        "Ports of the bridge that the config names; null while the database does not answer.",
-        read=lambda a: a.ports(),
-        default=None,
+        "Ports of the bridge that the config names; null while the database does not answer.", default=None
     )
     moved_by_switch: tuple[SwitchMove, ...] = column(
         "Blocks that groups of the switch send elsewhere because ports are dead.", default=()
     )
-    ports_problem: str = column(
-        "Why port and link state is unavailable; empty while it is available.",
-        read=lambda a: a.state.ports.problem,
-        default="",
-    )
-    candidate: str = column(
-        "Digest of a newer config that is not in use; empty if none.", read=lambda a: a.config.newer, default=""
-    )
-    rolls_back_to: str = column(
-        "Digest of the config that is restored at `confirm_by_s`.", read=lambda a: a.reloader.goes_back_to, default=""
-    )
+    ports_problem: str = column("Why port and link state is unavailable; empty while it is available.", default="")
+    candidate: str = column("Digest of a newer config that is not in use; empty if none.", default="")
+    rolls_back_to: str = column("Digest of the config that is restored at `confirm_by_s`.", default="")
     problems: tuple[str, ...] = column(
         "Parts of the config that are not on the bridge, while all else is.",
         gauge("xenoovs_problems", of=lambda s: len(s.problems)),
-        read=lambda a: tuple(problem.text for problem in a.state.round.problems),
         default=(),
     )
     probes_late_s: float = column(
-        "Delay of health checks; 0 while all are on time.",
-        gauge("xenoovs_probe_delay_seconds"),
-        read=lambda a: a.scheduler.late_s,
-        default=0.0,
+        "Delay of health checks; 0 while all are on time.", gauge("xenoovs_probe_delay_seconds"), default=0.0
     )
     announcements: tuple[AnnouncementView, ...] = column(
-        "The VIPs that the config announces; empty without `announce` in the config.",
-        read=lambda a: a.state.vips.views,
-        default=(),
+        "The VIPs that the config announces; empty without `announce` in the config.", default=()
     )
     remotes: tuple[RemoteView, ...] = column(
-        "The remotes of tunnels; empty without `tunnels` with probes in the config.",
-        read=lambda a: a.remotes(),
-        default=(),
+        "The remotes of tunnels; empty without `tunnels` with probes in the config.", default=()
     )
     are_moves_paused: bool = column(
-        "Whether blocks of remotes stay on their paths.",
-        gauge("xenoovs_path_moves_paused"),
-        read=lambda a: a.state.runtime.are_moves_paused,
-        default=False,
+        "Whether blocks of remotes stay on their paths.", gauge("xenoovs_path_moves_paused"), default=False
     )
-    fleet: FleetMembership | None = column(
-        "The fleet that this agent belongs to; null if none.",
-        read=lambda a: None if a.state.fleet is None else a.state.fleet.shown,
-        default=None,
-    )
+    fleet: FleetMembership | None = column("The fleet that this agent belongs to; null if none.", default=None)
     not_ready: str = column(
-        "Why this host should get no clients, so that `GET /ready` answers 503; empty if it answers 200.",
-        read=lambda a: a.not_ready(),
-        default="",
+        "Why this host should get no clients, so that `GET /ready` answers 503; empty if it answers 200.", default=""
     )
 
     @property

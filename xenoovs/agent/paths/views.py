@@ -10,12 +10,9 @@ from xenoovs.agent.paths.mover import Mover
 from xenoovs.agent.paths.remote import ProbedPath, ProbedRemote
 from xenoovs.agent.paths.score import PathRecord
 from xenoovs.agent.state import OffloadSample
-from xenoovs.dataclass import dataclass
 from xenoovs.display import span
 from xenoovs.errors import counted
-from xenoovs.show.column import build
 from xenoovs.show.paths import BlockReason, PathReason, PathState, PathView, PlannedMove, RemoteView
-from xenoovs.show.snapshot import Rate
 
 
 def remote_views(mover: Mover) -> tuple[RemoteView, ...]:
@@ -23,60 +20,55 @@ def remote_views(mover: Mover) -> tuple[RemoteView, ...]:
     return tuple(_remote(mover, remote) for remote in mover.remotes.values())
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteMoment:
-    """One remote at one moment, with the attributes that the columns of `RemoteView` read."""
-
-    mover: Mover
-    remote: ProbedRemote
-
-    @property
-    def tos(self) -> tuple[int | None, int]:
-        """Return the type of service of the last answer, and of the probes."""
-        return self.remote.rounds.tos or (None, self.remote.way_back_tos)
-
-    @property
-    def pinned(self) -> str:
-        return self.mover.state.runtime.pins.get(self.remote.service.name, "")
-
-    @property
-    def problem(self) -> str:
-        return problem_of(self.mover, self.remote)
-
-
-@dataclass(frozen=True, slots=True)
-class PathMoment:
-    """One path to a remote at one moment, with the attributes that the columns of `PathView` read."""
-
-    remote: ProbedRemote
-    path: ProbedPath
-    record: PathRecord
-    verdict: PathVerdict
-    blocks: int
-    sample: OffloadSample
-
-    @property
-    def name(self) -> tuple[str, str]:
-        """Return its names in an offload sample."""
-        return self.remote.service.name, self.path.name
-
-    @property
-    def rate(self) -> Rate | None:
-        return self.sample.rates.get(self.name)
-
-    @property
-    def bytes(self) -> int | None:
-        traffic, counted = self.sample.traffic.get(self.name), self.sample.counted.get(self.name)
-        sent = None if counted is None else counted.bytes
-        return sent if traffic is None else traffic.hw_bytes + traffic.sw_bytes
-
-
 def _remote(mover: Mover, remote: ProbedRemote) -> RemoteView:
-    placement, sample = mover.placement(remote), mover.state.offload
+    placement, name, last_move = mover.placement(remote), remote.service.name, remote.last_move
     blocks = Counter(() if placement is None else placement.owners)
     each_path = zip(remote.paths, remote.record.paths, remote.verdict.paths, strict=True)
-    moments = (PathMoment(remote, *parts, blocks[index], sample) for index, parts in enumerate(each_path))
-    return build(RemoteView, RemoteMoment(mover, remote), paths=tuple(build(PathView, each) for each in moments))
+    tos, tos_sent = remote.rounds.tos or (None, remote.way_back_tos)
+    return RemoteView(
+        name=name,
+        address=str(remote.remote.address),
+        paths=tuple(_path(remote, *parts, blocks[index], mover.state.offload) for index, parts in enumerate(each_path)),
+        is_unknown=remote.record.is_silent,
+        rounds=remote.record.rounds,
+        interval_s=mover.interval_s(remote),
+        margin_s=remote.margin_us / 1e6,
+        forged=remote.rounds.forged,
+        returned=remote.returned,
+        tos=tos,
+        tos_sent=tos_sent,
+        moves=dict(remote.moves),
+        last_move="" if last_move is None else last_move.text,
+        last_move_s=None if last_move is None else last_move.at_s,
+        pinned=mover.state.runtime.pins.get(name, ""),
+        problem=problem_of(mover, remote),
+    )
+
+
+def _path(
+    remote: ProbedRemote, path: ProbedPath, record: PathRecord, verdict: PathVerdict, blocks: int, sample: OffloadSample
+) -> PathView:
+    name = remote.service.name, path.name
+    traffic, counted, rate = sample.traffic.get(name), sample.counted.get(name), sample.rates.get(name)
+    sent = None if counted is None else counted.bytes
+    return PathView(
+        name=path.name,
+        port=path.source_port,
+        hops=remote.hops.get(path.source_port, ""),
+        state=PathState.UNKNOWN if remote.record.is_silent else verdict.state,
+        excess_s=_seconds(record.score),
+        worst_excess_s=_seconds(record.worst),
+        answer_s=_seconds(record.answer_us),
+        lost=record.lost / max(1, record.lost + record.answers),
+        blocks=blocks,
+        restore_s=verdict.restore_s,
+        bytes=sent if traffic is None else traffic.hw_bytes + traffic.sw_bytes,
+        bps=None if rate is None else rate.bps,
+    )
+
+
+def _seconds(microseconds: float | None) -> float | None:
+    return None if microseconds is None else microseconds / 1e6
 
 
 def problem_of(mover: Mover, remote: ProbedRemote) -> str:
