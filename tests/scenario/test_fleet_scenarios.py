@@ -4,7 +4,8 @@ Keys of a step: `config`, `roll_out` (in waves, of which the first begins), `dpu
 nobody has checked), `down` (the backends that votes eject), `drain`, `weight` and `reset` (of `backend`, perhaps in a
 `group`) happen; `refused` (a part of the sentence, and nothing changes), `moved` (percent of the clients, by service
 and groups), `has` (percent by DPU and backend; null: the DPU has no such service), `as_switched` (its groups, with the
-ports of `down` dead, had done the same), `rows`, `targets` (whose DPUs probe them) and `contested` (DPUs) must be true.
+ports of `down` dead, had done the same), `rows`, `targets` (whose DPUs probe them, and whether it is `staged` or begins
+as `down`) and `contested` (DPUs) must be true.
 """
 
 from __future__ import annotations
@@ -103,9 +104,11 @@ def switched(view: FleetView, dpu: str, dead: list[str]) -> Blocks:
 
 
 def targets(view: FleetView) -> dict[str, list[str]]:
-    config, memo = configs_of(view, Memo())[IN_USE], Memo().part(IN_USE)
-    found = fleet_targets(config, targets_of(config.balancer.services, memo), view)
-    return {target.split("/")[0].split(".")[-1]: sorted(each.groups) for target, each in found.items()}
+    configs = configs_of(view, Memo())
+    probed = {name: targets_of(each.balancer.services, Memo()) for name, each in configs.items()}
+    found = fleet_targets(configs, probed, view)
+    facts = {name: ["staged"] * each.is_staged + ["down"] * each.begins_down for name, each in found.items()}
+    return {name.split("/")[0].split(".")[-1]: sorted(each.groups) + facts[name] for name, each in found.items()}
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)

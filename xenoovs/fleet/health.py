@@ -12,7 +12,6 @@ from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
 from hashlib import blake2b, sha256
-from typing import NamedTuple
 
 from xenoovs.dataclass import dataclass, field, fields, replace
 from xenoovs.decision.decision import BackendName
@@ -92,13 +91,6 @@ def _targets_of_one(service: Service) -> tuple[tuple[str, BackendName], ...]:
 # Witnesses.
 
 
-class WitnessPanel(NamedTuple):
-    """How many witnesses a target has, and how many of them may be in one rack."""
-
-    size: int
-    most_of_rack: int
-
-
 def quorum(size: int) -> int:
     """Return how many votes decide, of `size` witnesses."""
     return size // 2 + 1
@@ -109,14 +101,15 @@ def members(dpus: Mapping[str, Dpu], groups: Collection[str] = ()) -> list[Dpu]:
     return [dpu for dpu in dpus.values() if not dpu.is_out and (not groups or not dpu.groups.isdisjoint(groups))]
 
 
-def _panel_of(racks_of_members: Collection[str]) -> WitnessPanel:
-    """Return the largest panel, up to `WITNESSES`, in which no rack has a quorum; if there is one rack, all may be in
-    it. It depends on all members, so after a loss of most of them the rest decides nothing."""
-    racks, number = Counter(racks_of_members), len(racks_of_members)
-    for size in range(min(WITNESSES, number), 1, -1):
+def _panel_of(racks_of_members: Collection[str]) -> tuple[int, int]:
+    """Return how many witnesses a target has, and how many of them may be in one rack: the largest panel, up to
+    `WITNESSES`, in which no rack has a quorum; if there is one rack, all may be in it. It depends on all members, so
+    after a loss of most of them the rest decides nothing."""
+    racks, most = Counter(racks_of_members), min(WITNESSES, len(racks_of_members))
+    for size in range(most, 1, -1):
         if sum(min(each, size // 2) for each in racks.values()) >= size:
-            return WitnessPanel(size, size // 2)
-    return WitnessPanel(min(WITNESSES, number), min(WITNESSES, number))
+            return size, size // 2
+    return most, most
 
 
 class Candidates:
@@ -132,17 +125,17 @@ class Candidates:
     def witnesses(self, target: str, fit: Collection[str]) -> frozenset[str]:
         """Return the witnesses of a target. DPUs that are not fit are chosen last."""
         chosen = self._chosen(name for name in self._first_of(target) if name in fit)
-        if len(chosen) == self.panel.size:
+        if len(chosen) == self.panel[0]:
             return frozenset(chosen)
         ranked = self._ranked(target, below=_MASK)
         return frozenset(self._chosen(sorted(ranked, key=lambda name: name not in fit)))
 
     def _chosen(self, ranked: Iterable[str]) -> list[str]:
-        chosen, racks = list[str](), Counter[str]()
+        (size, most_of_rack), chosen, racks = self.panel, list[str](), Counter[str]()
         for name in ranked:
-            if len(chosen) == self.panel.size:
+            if len(chosen) == size:
                 break
-            if racks[self._racks[name]] < self.panel.most_of_rack:
+            if racks[self._racks[name]] < most_of_rack:
                 racks[self._racks[name]] += 1
                 chosen.append(name)
         return chosen
@@ -272,37 +265,26 @@ class FleetTarget:
     is_staged: bool = False
 
 
-def fleet_targets(config: FleetServices, targets: Targets, view: FleetView) -> dict[str, FleetTarget]:
-    """Return the targets of a config. A new one begins as down if no backend of it serves, by `initial: down`, or
-    because all were ejected before their check changed."""
-    services = config.balancer.services
-    pessimistic = {s.name for s in services if s.health is not None and s.health.initial is Initial.DOWN}
-    return {
-        target: FleetTarget(
-            _united(config.groups[service] for service, _ in names),
-            target not in view.watches and all(_begins_down(name, pessimistic, view) for name in names),
-        )
-        for target, names in targets.items()
-    }
-
-
-def merged(in_use: Mapping[str, FleetTarget], staged: Mapping[str, FleetTarget]) -> dict[str, FleetTarget]:
-    """Return the targets of the config in use together with those of a roll-out."""
-    found = dict(in_use)
-    for target, new in staged.items():
-        if (old := in_use.get(target)) is None:
-            found[target] = replace(new, is_staged=True)
-        else:
-            found[target] = FleetTarget(_united((old.groups, new.groups)), old.begins_down and new.begins_down)
+def fleet_targets(
+    configs: Mapping[str, FleetServices], targets: Mapping[str, Targets], view: FleetView
+) -> dict[str, FleetTarget]:
+    """Return the targets of a fleet. A new one begins as down if no backend of it serves, by `initial: down`, or
+    because all were ejected before their check changed. `configs`, `targets`: by `IN_USE` and `ROLLED_OUT`."""
+    found = dict[str, FleetTarget]()
+    for part, config in configs.items():
+        services = config.balancer.services
+        pessimistic = {s.name for s in services if s.health is not None and s.health.initial is Initial.DOWN}
+        for target, names in targets[part].items():
+            old, groups = found.get(target), [config.groups[service] for service, _ in names]
+            groups += [] if old is None else [old.groups]
+            found[target] = FleetTarget(
+                frozenset[str]().union(*groups) if all(groups) else frozenset(),
+                (old is None or old.begins_down)
+                and target not in view.watches
+                and all(_begins_down(name, pessimistic, view) for name in names),
+                is_staged=old is None and part == ROLLED_OUT,
+            )
     return found
-
-
-def _united(groups: Iterable[frozenset[str]]) -> frozenset[str]:
-    """Return the groups of several services; empty for all DPUs."""
-    found = tuple(groups)
-    if len(found) == 1:
-        return found[0]
-    return frozenset[str]().union(*found) if all(found) else frozenset()
 
 
 def _begins_down(name: BackendName, pessimistic: Collection[str], view: FleetView) -> bool:
@@ -509,8 +491,7 @@ class FleetHealth:
         if self._histories.keys() - configs.keys():
             # What was staged is now in use or removed; the store shows which.
             self._histories = {}
-        in_fleet = {name: fleet_targets(each, found[name], view) for name, each in configs.items()}
-        targets = merged(in_fleet.get(IN_USE, {}), in_fleet.get(ROLLED_OUT, {}))
+        targets = fleet_targets(configs, found, view)
         watches = next_watches(heard, targets, statuses, now_ms=now_ms, may_choose=may_choose, memo=self._memo)
         if may_choose:
             self._chosen_s, self._chosen_of = now_s, choice

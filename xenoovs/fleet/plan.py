@@ -41,7 +41,7 @@ from xenoovs.model.balancer import (
     claim_text,
     service_ids,
 )
-from xenoovs.model.claims import check_between
+from xenoovs.model.claims import check_between, claimed
 from xenoovs.model.fleet import (
     FleetServices,
     Placement,
@@ -851,7 +851,8 @@ class ViewReader:
             return None  # Parsing all of them gives all findings.
         read = dict(zip(new, joined.services, strict=True))
         services = {name: read.get(name) or before[name] for name in texts}
-        if any(check_between(enumerate(services.values()))):
+        is_same = all(name in before and claimed(each) == claimed(before[name]) for name, each in read.items())
+        if not is_same and any(check_between(enumerate(services.values()))):
             return None
         return replace(last, services=tuple(services.values()))
 

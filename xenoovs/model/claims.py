@@ -107,6 +107,11 @@ def _answers(service: Service) -> Iterator[tuple[int, IPAddress, Claim]]:
             yield index, address, Claim(frozenset({Family.IPV4}), (address,), claim.protocol, ports, vlan=vlan)
 
 
+def claimed(service: Service) -> object:
+    """Return what `check_between` compares of a service: with the same, a change needs no check."""
+    return service.name, service.claim, service.vip_mac, tuple(_answers(service))
+
+
 Numbered = tuple[int, Service]
 
 

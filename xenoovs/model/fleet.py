@@ -7,7 +7,7 @@ each DPU, and the file of a DPU may say which of its ports another name means: `
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from functools import cache
 from ipaddress import IPv4Address
@@ -220,32 +220,24 @@ def join(
     """Return the config of one DPU. `local`: its file, with `switch` and without `services`. `services`: texts of
     `service_text`, by the names that messages use. `file`: the name of `local` in messages. `sources`: as of
     `parse_config`. Raises ConfigError: with all findings; those in a service name it as `service NAME of the fleet`."""
-    parts = [_part(name, text) for name, text in services.items()]
-    return _join(local, services, parts, file=file, sources=sources)
+    parts = {name: _part(name, text) for name, text in services.items()}
+    return _join(join_config(local, file=file, sources=sources), parts)
 
 
-def _join(
-    local: str | bytes,
-    services: Mapping[str, str],
-    parts: Sequence[tuple[dict[str, Any], ConfigPart]],
-    *,
-    file: str,
-    sources: ConfigSources | None = None,
-) -> Balancer:
-    joined = join_config(local, file=file, sources=sources)
+def _join(joined: JoinedConfig, services: Mapping[str, tuple[dict[str, Any], ConfigPart]]) -> Balancer:
     root = joined.root if isinstance(joined.root, dict) else {}
     for key, message in _NOT_LOCAL.items():
         if key in root:
             raise ConfigError([joined.main.finding((key,), message, at_key=True)])
     switch, ports = _without_ports(joined, root.get("switch"))
     # Before they are listed, as no config has this key of a service.
-    agreed = [service.pop(_FAILOVER, None) for service, _ in parts]
+    agreed = [service.pop(_FAILOVER, None) for service, _ in services.values()]
     if None in agreed and isinstance(switch, dict) and _FAILOVER in switch:
         raise ConfigError([joined.main.finding(("switch", _FAILOVER), _NOT_OF_FLEET)])
-    listed = [_with_ports(service, ports) for service, _ in parts]
+    listed = [_with_ports(service, ports) for service, _ in services.values()]
     if findings := list(_lacking_tunnels(joined, root.get("tunnels"), dict(zip(services, listed, strict=True)))):
         raise ConfigError(findings)
-    origins = [(part, 0) for _, part in parts]
+    origins = [(part, 0) for _, part in services.values()]
     return check_config(replace(joined, root={**root, "switch": switch, "services": listed}, origins=origins))
 
 
@@ -255,12 +247,12 @@ def read_services(texts: Mapping[str, str]) -> dict[str, Service]:
     if len({split_site(name)[0] for name in texts}) < len(texts):
         # No config has two sites of a service.
         return {key: each for name, text in texts.items() for key, each in read_services({name: text}).items()}
-    parts = [_part(name, text) for name, text in texts.items()]
-    tunnels = sorted({tunnel for service, _ in parts for tunnel in _tunnels_of(service)})
+    parts = {name: _part(name, text) for name, text in texts.items()}
+    tunnels = sorted({tunnel for service, _ in parts.values() for tunnel in _tunnels_of(service)})
     # Of all types GRE has the largest keys, and the type is not stored.
     listed = [{"name": name, "type": "gre", "local": _no_address(number)} for number, name in enumerate(tunnels)]
-    local = NEUTRAL + f"tunnels: {json.dumps(listed)}\n"
-    return dict(zip(texts, _join(local, texts, parts, file="the fleet").services, strict=True))
+    neutral = join_config(NEUTRAL + f"tunnels: {json.dumps(listed)}\n", file="the fleet")
+    return dict(zip(texts, _join(neutral, parts).services, strict=True))
 
 
 def _tunnels_of(service: Value) -> set[str]:
