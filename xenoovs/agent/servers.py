@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from ipaddress import ip_address
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from xenoovs.decision.decision import BackendName
 from xenoovs.errors import RequestRefused, first_names
@@ -15,24 +15,34 @@ from xenoovs.model.balancer import Backend, Balancer, Service
 from xenoovs.model.next_hop import mac_of
 
 _MAX_NAMED = 8
-N = TypeVar("N", Service, Backend)
+
+
+class Named(Protocol):
+    """What requests name: a service, a backend or a path, of the config or of a snapshot."""
+
+    @property
+    def name(self) -> str: ...
+
+
+N = TypeVar("N", bound=Named)
+
+
+def find_named(kind: str, items: Sequence[N], name: str, where: str) -> N:
+    """Return the item of this name. Raises RequestRefused, which lists the nearest names."""
+    found = named(items, name)
+    if found is None:
+        raise unknown(kind, name, (each.name for each in items), where)
+    return found
 
 
 def find_service(balancer: Balancer, name: str) -> Service:
-    """Return a service of the config. Raises RequestRefused, which lists the nearest names."""
-    service = named(balancer.services, name)
-    if service is None:
-        raise unknown("service", name, (each.name for each in balancer.services), "the config")
-    return service
+    """Return a service of the config. Raises RequestRefused."""
+    return find_named("service", balancer.services, name, "the config")
 
 
 def find_backend(balancer: Balancer, name: BackendName) -> Backend:
-    """Return a backend of the config. Raises RequestRefused, which lists the nearest names."""
-    service = find_service(balancer, name[0])
-    backend = named(service.backends, name[1])
-    if backend is None:
-        raise unknown("backend", name[1], (each.name for each in service.backends), f"service {service.name}")
-    return backend
+    """Return a backend of the config. Raises RequestRefused."""
+    return find_named("backend", find_service(balancer, name[0]).backends, name[1], f"service {name[0]}")
 
 
 def backends_of(balancer: Balancer) -> list[tuple[str, Backend]]:

@@ -117,7 +117,7 @@ def _only_agent(where: Where) -> Client | None:
 def _described(lazy: LazySnapshot, request: dict[str, object]) -> Iterator[Described]:
     """Yield the requested backends. Raises RequestRefused."""
     snapshot = lazy.snapshot()
-    chosen = _chosen(_backends_of(snapshot), request)
+    chosen = _chosen(snapshot, request)
     overrides = {one.name: one for one in snapshot.overrides}
     for row in backend_rows(snapshot):
         name = row.parent.name, row.value.name
@@ -127,19 +127,15 @@ def _described(lazy: LazySnapshot, request: dict[str, object]) -> Iterator[Descr
             yield Described(row, blocks, overrides.get(name), events)
 
 
-def _chosen(backends: list[tuple[str, Backend]], request: dict[str, object]) -> set[tuple[str, str]]:
+def _chosen(snapshot: Snapshot, request: dict[str, object]) -> set[tuple[str, str]]:
     """Return the names of the requested backends. Raises RequestRefused."""
-    from xenoovs.agent.servers import find_server, unknown
+    from xenoovs.agent.servers import find_named, find_server
 
+    name = str(request["backend"])
     if "service" not in request:
-        return set(find_server(backends, str(request["backend"])))
-    service, name = str(request["service"]), str(request["backend"])
-    names = [backend.name for owner, backend in backends if owner == service]
-    if not names:
-        raise unknown("service", service, dict.fromkeys(owner for owner, _ in backends), "the config")
-    if name not in names:
-        raise unknown("backend", name, names, f"service {service}")
-    return {(service, name)}
+        return set(find_server(_backends_of(snapshot), name))
+    service = find_named("service", snapshot.services, str(request["service"]), "the config")
+    return {(service.name, find_named("backend", service.backends, name, f"service {service.name}").name)}
 
 
 def _backends_of(snapshot: Snapshot) -> list[tuple[str, Backend]]:

@@ -36,13 +36,14 @@ from xenoovs.agent.control.schemas import (
 )
 from xenoovs.agent.daemon import Outcome
 from xenoovs.agent.overrides import OverrideAction, OverrideRequest, override_of
+from xenoovs.agent.paths.mover import Mover
+from xenoovs.agent.paths.remote import ProbedRemote
 from xenoovs.agent.paths.views import block_reason, path_reasons, planned_moves
-from xenoovs.agent.servers import find_backend, find_service, unknown
+from xenoovs.agent.servers import find_backend, find_named, find_service, unknown
 from xenoovs.agent.state import IMPOSSIBLE
 from xenoovs.decision.decision import BackendName
 from xenoovs.display import decimal, duration, percent
 from xenoovs.errors import RequestRefused, XenoovsError, counted
-from xenoovs.show.paths import RemoteView
 from xenoovs.show.snapshot import Event
 
 if TYPE_CHECKING:
@@ -163,21 +164,16 @@ async def paths_plan(agent: Agent, _: object) -> MovePlan:
 
 @_route("Why the blocks of a remote are on their paths.", 404)
 async def paths_why(agent: Agent, asked: WhyQuery) -> RemoteReasons:
-    name = find_remote(agent, asked.remote).name
-    mover = agent.mover
-    remote = None if mover is None else mover.remotes.get(name)
-    if mover is None or remote is None:
-        return RemoteReasons((), None, time.time())
+    mover, remote = find_remote(agent, asked.remote)
     block = None if asked.source_port is None else block_reason(mover, remote, asked.source_port)
     return RemoteReasons(path_reasons(mover, remote), block, time.time())
 
 
 @_route("Pin all blocks of a remote to one path, or end that.", 404, 409, 507)
 async def paths_pin(agent: Agent, asked: PinRequest) -> Done:
-    remote = find_remote(agent, asked.remote)
-    names = [path.name for path in remote.paths]
-    if asked.path is not None and asked.path not in names:
-        raise unknown("path", asked.path, names, f"remote {asked.remote}")
+    _, remote = find_remote(agent, asked.remote)
+    if asked.path is not None:
+        find_named("path", remote.paths, asked.path, f"remote {asked.remote}")
     await agent.change(lambda reloader: reloader.pin(asked.remote, asked.path))
     await agent.next_round()
     if asked.path is None:
@@ -191,8 +187,11 @@ async def paths_pin(agent: Agent, asked: PinRequest) -> Done:
 
 @_route("Discover the source ports of paths again, also if they are known.", 404, 409)
 async def paths_discover(agent: Agent, asked: RemoteRequest) -> Done:
-    chosen = agent.remotes() if asked.remote is None else (find_remote(agent, asked.remote),)
-    found = [view.name for view in chosen if agent.mover is not None and agent.mover.discover(view.name)]
+    if asked.remote is not None:
+        find_remote(agent, asked.remote)
+    mover = agent.mover
+    names = () if mover is None else mover.remotes if asked.remote is None else (asked.remote,)
+    found = [name for name in names if mover is not None and mover.discover(name)]
     if not found:
         raise RequestRefused(
             "no paths are searched for: the config has no remote with `discover: ttl`",
@@ -229,13 +228,13 @@ async def confirm(agent: Agent, _: EmptyRequest) -> Done:
     return Done(f"confirmed: config {agent.config.digest} stays")
 
 
-def find_remote(agent: Agent, name: str) -> RemoteView:
-    """Return a remote that is probed. Raises RequestRefused, which lists the nearest names."""
-    views = agent.remotes()
-    found = next((view for view in views if view.name == name), None)
-    if found is None:
-        raise unknown("remote", name, (view.name for view in views), "the config")
-    return found
+def find_remote(agent: Agent, name: str) -> tuple[Mover, ProbedRemote]:
+    """Return a remote that is probed, and what moves its blocks. Raises RequestRefused, which lists the nearest
+    names."""
+    mover = agent.mover
+    if mover is None or name not in mover.remotes:
+        raise unknown("remote", name, () if mover is None else mover.remotes, "the config")
+    return mover, mover.remotes[name]
 
 
 async def apply_overrides(agent: Agent, *requests: OverrideRequest, end: str = "") -> Done:
