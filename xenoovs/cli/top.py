@@ -42,22 +42,11 @@ class Sort(Enum):
     STATE = "state"
 
 
-class Task(Enum):
-    """A change that is requested from the agent; the value is the name of its route."""
-
-    DRAIN = "drain"
-    RESET = "reset"
-
-
-class Quit(Enum):
-    QUIT = "quit"
-
-
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A task for one backend."""
+    """A change of one backend that is requested from the agent. `route`: `drain` or `reset`."""
 
-    task: Task
+    route: str
     names: Names
 
 
@@ -105,14 +94,14 @@ def chosen_index(view: View, listed: Sequence[BackendRow]) -> int:
     return next((index for index, row in enumerate(listed) if names_of(row) == view.chosen), 0)
 
 
-def pressed(view: View, key: str, snapshot: Snapshot, *, page: int = 10) -> tuple[View, Order | Quit | None]:
-    """Return the view after a key, and the order or Quit of the key. `page`: rows that a page key moves by."""
+def pressed(view: View, key: str, snapshot: Snapshot, *, page: int = 10) -> tuple[View, Order | None] | None:
+    """Return the view after a key, and the order that the user has confirmed; None if he quits. `page`: rows that a
+    page key moves by."""
+    if key == "ctrl-c" or (key in ("q", "Q") and view.question is None):
+        return None
     if view.question is not None:
         order = view.question if key in ("y", "Y") else None
-        message = "" if order is not None else "nothing was changed"
-        return replace(view, question=None, message=message), Quit.QUIT if key == "ctrl-c" else order
-    if key in ("q", "Q", "ctrl-c"):
-        return view, Quit.QUIT
+        return replace(view, question=None, message="" if order is not None else "nothing was changed"), order
     listed = sorted_rows(snapshot, view.sort)
     if key in ("s", "S"):
         orders = tuple(Sort)
@@ -122,24 +111,21 @@ def pressed(view: View, key: str, snapshot: Snapshot, *, page: int = 10) -> tupl
     index = chosen_index(view, listed)
     if (to := row_after(key, index, len(listed) - 1, page=page)) is not None:
         return replace(view, chosen=names_of(listed[to]), message=""), None
-    return _asked(view, key, listed[index]), None
+    backend, names = listed[index].value, names_of(listed[index])
+    away, refusal = _AWAY.get(backend.state), ""
+    if key in ("d", "D"):
+        route, refusal = "drain", f"is already {away}" if away else ""
+    elif key in ("u", "U"):
+        is_configured = away is None and backend.weight == backend.weight_in_use
+        route, refusal = "reset", "already has its configured weight" if is_configured else ""
+    else:
+        return view, None
+    if refusal:
+        return replace(view, message=f"{'/'.join(names)} {refusal}"), None
+    return replace(view, chosen=names, question=Order(route, names), message=""), None
 
 
 _AWAY = {BackendState.DRAINED: "drained", BackendState.MAINTENANCE: "in maintenance"}
-
-
-def _asked(view: View, key: str, row: BackendRow) -> View:
-    backend, names = row.value, names_of(row)
-    is_away, name = backend.state in _AWAY, "/".join(names)
-    if key in ("d", "D"):
-        if is_away:
-            return replace(view, message=f"{name} is already {_AWAY[backend.state]}")
-        return replace(view, chosen=names, question=Order(Task.DRAIN, names), message="")
-    if key in ("u", "U"):
-        if not is_away and backend.weight == backend.weight_in_use:
-            return replace(view, message=f"{name} already has its configured weight")
-        return replace(view, chosen=names, question=Order(Task.RESET, names), message="")
-    return view
 
 
 # One frame.
@@ -221,15 +207,14 @@ def _foot(view: View, snapshot: Snapshot, width: int) -> str:
     if view.question is not None:
         name = "/".join(view.question.names)
         share = next((row.value.share for row in backend_rows(snapshot) if names_of(row) == view.question.names), 0.0)
-        if view.question.task is Task.DRAIN:
+        if view.question.route == "drain":
             question = f"drain {name} and move its {percent(share)} of the clients?"
         else:
             question = f"return {name} to its configured weight?"
         return line(width, (fit(one_column(question), width - 8), "warn"), ("  y / n", "bold"))
-    if view.silence and not view.message:
-        return line(width, (fit(one_column(f"old data: {view.silence}"), width), "bad"))
-    if view.message:
-        return line(width, (fit(one_column(view.message), width), "note"))
+    if view.message or view.silence:
+        text, style = (view.message, "note") if view.message else (f"old data: {view.silence}", "bad")
+        return line(width, (fit(one_column(text), width), style))
     return line(width, (f"↑ ↓ choose   d drain   u undrain   s sort: {view.sort.value}   q quit", "quiet"))
 
 
@@ -292,7 +277,7 @@ def _refreshed(client: Client) -> Callable[[State], State]:
 def _sent(client: Client, order: Order) -> Callable[[State], State]:
     service, backend = order.names
     try:
-        message = str(client.ask(order.task.value, {"service": service, "backend": backend})["message"])
+        message = str(client.ask(order.route, {"service": service, "backend": backend})["message"])
     except XenoovsError as error:
         message = str(error)
     return lambda state: (state[0], replace(state[1], message=message))
@@ -300,11 +285,14 @@ def _sent(client: Client, order: Order) -> Callable[[State], State]:
 
 def _press(client: Client, state: State, key: str, size: Size) -> tuple[State, Ask[State] | None] | None:
     snapshot, view = state
-    view, action = pressed(view, key, snapshot, page=max((size.height or 0) - _LINES_AROUND, 1))
-    if isinstance(action, Order):
-        view = replace(view, message=f"{action.task.value} {'/'.join(action.names)} …")
-        return (snapshot, view), partial(_sent, client, action)
-    return None if action is Quit.QUIT else ((snapshot, view), None)
+    after = pressed(view, key, snapshot, page=max((size.height or 0) - _LINES_AROUND, 1))
+    if after is None:
+        return None
+    view, order = after
+    if order is None:
+        return (snapshot, view), None
+    view = replace(view, message=f"{order.route} {'/'.join(order.names)} …")
+    return (snapshot, view), partial(_sent, client, order)
 
 
 def _ask(client: Client) -> Snapshot:

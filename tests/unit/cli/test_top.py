@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.judged import assert_recorded
 from tests.snapshots import NOW_S, snapshot
-from xenoovs.cli.top import Order, Quit, Sort, Task, View, frame, names_of, pressed, sorted_rows
+from xenoovs.cli.top import Order, Sort, View, frame, names_of, pressed, sorted_rows
 from xenoovs.show.screen import Size, line, one_column
 from xenoovs.show.snapshot import PortView, Snapshot
 from xenoovs.show.terminal import fit
@@ -32,10 +32,13 @@ PRESSED: dict[str, tuple[View, tuple[str, ...]]] = {
 }
 
 
-def after(view: View, keys: Sequence[str]) -> tuple[View, Order | Quit | None]:
-    wanted: Order | Quit | None = None
+def after(view: View, keys: Sequence[str]) -> tuple[View, Order | str | None]:
+    wanted: Order | str | None = None
     for key in keys:
-        view, wanted = pressed(view, key, snapshot())
+        found = pressed(view, key, snapshot())
+        if found is None:
+            return view, "quit"
+        view, wanted = found
     return view, wanted
 
 
@@ -68,7 +71,7 @@ FRAMES: dict[str, tuple[Snapshot, View, Size]] = {
     "80x24": (snapshot(), View(), Size(80, 24)),
     "a wide window": (snapshot(), View(("web", "b2")), Size(150, 16)),
     "a low window": (snapshot(), View(("dns<script>alert(1)</script>", "b1")), Size(80, 8)),
-    "a question": (snapshot(), View(("web", "b1"), question=Order(Task.DRAIN, ("web", "b1"))), Size(80, 12)),
+    "a question": (snapshot(), View(("web", "b1"), question=Order("drain", ("web", "b1"))), Size(80, 12)),
     "sorted by state": (snapshot(), View(("web", "b2"), Sort.STATE), Size(80, 12)),
     "sorted by packets": (snapshot(), View(None, Sort.PPS, message="web/b3 is already drained"), Size(100, 12)),
     "in trouble": (TROUBLE, View(), Size(80, 20)),
