@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from xenoovs.fleet.snapshot import FLEET_TABLES
 from xenoovs.show.column import Metric, Table
-from xenoovs.show.snapshot import HISTOGRAMS, TABLES
+from xenoovs.show.snapshot import BLOCKS, HISTOGRAMS, TABLES
 
 _HEAD = ("| metric | type | labels | meaning |", "|---|---|---|---|")
 
@@ -22,6 +22,7 @@ def metrics_page(generated: str) -> str:
             "start at 0 when the agent starts.\n",
             *_HEAD,
             *_rows(TABLES),
+            *_markdown(BLOCKS.metrics(), only="Only with `--metrics-blocks`."),
             *_markdown(HISTOGRAMS),
             "",
             "## Of a fleet\n",
@@ -35,8 +36,7 @@ def metrics_page(generated: str) -> str:
 
 
 def _rows(tables: Iterable[Table]) -> list[str]:
-    only = "Only with `--metrics-blocks`."
-    return [line for each in tables for line in _markdown(each.metrics(), only=only if each.is_optional else "")]
+    return [line for each in tables for line in _markdown(each.metrics())]
 
 
 def _markdown(metrics: Iterable[Metric], *, only: str = "") -> Iterator[str]:

@@ -35,7 +35,7 @@ from xenoovs.agent.telemetry import exposition
 from xenoovs.agent.web.page import agent_json
 from xenoovs.cli.main import run
 from xenoovs.show.codec import parse
-from xenoovs.show.snapshot import TABLES, BlockView, LazySnapshot, parse_snapshot
+from xenoovs.show.snapshot import BLOCKS, TABLES, BlockView, LazySnapshot, parse_snapshot
 
 HERE = Path(__file__).parent / "outputs"
 AGENT = ("--control", "agent.sock")
@@ -132,7 +132,8 @@ def test_a_recorded_agent(
         recording.play(world, *AGENT)
         snapshot = answers["/v1/status"]["snapshot"]
         lazy = LazySnapshot(lambda: parse_snapshot(snapshot), lambda service: blocks_of(answers, service))
-        text = (exposition(TABLES, lazy) + fed().text()).decode()
+        by_service = ((each["name"], blocks_of(answers, each["name"])) for each in snapshot["services"])
+        text = (exposition(TABLES, lazy.snapshot()) + exposition([BLOCKS], by_service) + fed().text()).decode()
         recording.add("page", "GET /now", indented(agent_json(lazy)))
         recording.add("metrics", "GET /metrics  # samples", re.sub("^#.*\n", "", without_times(text), flags=re.M))
     recording.compare(world, update=update_golden)

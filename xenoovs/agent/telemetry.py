@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from xenoovs.agent.tasks import call_each
 from xenoovs.agent.web.page import agent_json, page_routes
 from xenoovs.regex import regex
 from xenoovs.show.column import Metric, Table
-from xenoovs.show.snapshot import HISTOGRAMS, TABLES, LazySnapshot
+from xenoovs.show.snapshot import BLOCKS, HISTOGRAMS, TABLES, LazySnapshot
 
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent
@@ -81,8 +80,8 @@ def telemetry(agent: Agent, *, with_blocks: bool = False) -> list[web.RouteDef]:
 
     def metrics(at: LazySnapshot) -> bytes:
         snapshot = at.snapshot()
-        tables = [table for table in TABLES if with_blocks or not table.is_optional]
-        return exposition(tables, replace(at, snapshot=lambda: snapshot)) + timings.text()
+        blocks = ((each.name, at.blocks(each.name)) for each in snapshot.services if with_blocks)
+        return exposition(TABLES, snapshot) + (exposition([BLOCKS], blocks) if with_blocks else b"") + timings.text()
 
     agent.store.subscribe(Probed, count_probe)
     agent.engine.on_timed(lambda step, seconds: call_each((timings.count,), step, seconds))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from fractions import Fraction
 from functools import partial
@@ -22,7 +22,6 @@ from xenoovs.show.snapshot import (
     BackendView,
     BlockView,
     Event,
-    LazySnapshot,
     Override,
     Snapshot,
     backend_rows,
@@ -42,6 +41,8 @@ if TYPE_CHECKING:
     from xenoovs.switch.management import ManagementSwitch
 
 _SHOWN_BLOCKS, _SHOWN_EVENTS = 8, 5
+BlocksOf = Callable[[str], tuple[BlockView, ...]]
+"""Returns the blocks of a service, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +78,14 @@ def describe_command(*, words: tuple[str, ...], where: Where, config: Path | Non
     client = client or (None if config is not None else _only_agent(where))
     remarks: tuple[str, ...] = ()
     if client is not None:
-        lazy = _from_agent(client)
+        snapshot, blocks = _from_agent(client)
     else:
         config = config or find_config(where.lab, instead="--config FILE")
         balancer = balancer or load_resolved(config, of_dpu=True)
         switch = reach(where.db, where.lab)
         target = where_of(switch.endpoint, config=config, lab=where.lab)
-        lazy, remarks = _from_bridge(balancer, switch, target)
-    described = tuple(_described(lazy, request))
+        snapshot, blocks, remarks = _from_bridge(balancer, switch, target)
+    described = tuple(_described(snapshot, blocks, request))
     if output is OutputFormat.JSON:
         print_json({"from": "agent" if client else "bridge", "backends": [_document(each) for each in described]})
         return
@@ -114,15 +115,14 @@ def _only_agent(where: Where) -> Client | None:
 # Which backends.
 
 
-def _described(lazy: LazySnapshot, request: dict[str, object]) -> Iterator[Described]:
+def _described(snapshot: Snapshot, blocks_of: BlocksOf, request: dict[str, object]) -> Iterator[Described]:
     """Yield the requested backends. Raises RequestRefused."""
-    snapshot = lazy.snapshot()
     chosen = _chosen(snapshot, request)
     overrides = {one.name: one for one in snapshot.overrides}
     for row in backend_rows(snapshot):
         name = row.parent.name, row.value.name
         if name in chosen:
-            blocks = tuple(block for block in lazy.blocks(name[0]) if block.backend == name[1])
+            blocks = tuple(block for block in blocks_of(name[0]) if block.backend == name[1])
             events = tuple(event for event in snapshot.events if _is_about(event, *name))[-_SHOWN_EVENTS:]
             yield Described(row, blocks, overrides.get(name), events)
 
@@ -161,10 +161,10 @@ def _is_about(event: Event, service: str, backend: str) -> bool:
 # The facts, from the agent or from the bridge.
 
 
-def _from_agent(client: Client) -> LazySnapshot:
+def _from_agent(client: Client) -> tuple[Snapshot, BlocksOf]:
     snapshot = parse_snapshot(client.ask("status")["snapshot"])
     events = tuple(parse(Event, event, "an event of an agent") for event in client.ask("events")["events"])
-    return LazySnapshot(lambda: replace(snapshot, events=events), lambda service: tuple(_blocks(client, service)))
+    return replace(snapshot, events=events), lambda service: tuple(_blocks(client, service))
 
 
 def _blocks(client: Client, service: str) -> Iterator[BlockView]:
@@ -177,7 +177,7 @@ def _blocks(client: Client, service: str) -> Iterator[BlockView]:
 
 def _from_bridge(
     balancer: Balancer, switch: ManagementSwitch, target: CommandTarget
-) -> tuple[LazySnapshot, tuple[str, ...]]:
+) -> tuple[Snapshot, BlocksOf, tuple[str, ...]]:
     """Return the facts from flows and megaflows, and what could not be read."""
     from xenoovs.agent.snapshot_builder import Moment, blocks_of, installed_services, sampled_blocks, service_views
     from xenoovs.agent.state import AgentState
@@ -203,7 +203,7 @@ def _from_bridge(
     except SwitchError as error:
         remarks = (*remarks, f"megaflows cannot be read: {error}")
     snapshot = Snapshot(balancer.uplinks.label, "", "", 0.0, 0.0, service_views(moment))
-    return LazySnapshot(lambda: snapshot, partial(blocks_of, checker.program, moment.blocks)), remarks
+    return snapshot, partial(blocks_of, checker.program, moment.blocks), remarks
 
 
 # How it is shown.

@@ -174,12 +174,11 @@ def fields_of(kind: type) -> tuple[Column, ...] | None:
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table. `rows`: returns the rows of a state, each after the values of its labels. `labels`: names of the labels
-    of its metrics. `is_optional`: metrics are exported only on request: those of blocks are thousands of series."""
+    of its metrics."""
 
     rows: Callable[[Any], Iterable[tuple[tuple[str, ...], Any]]]
     columns: tuple[Column, ...]
     labels: tuple[str, ...] = ()
-    is_optional: bool = False
 
     def metrics(self) -> tuple[Metric, ...]:
         """Return the metrics of all columns, each with its help, its labels and the function that reads it."""

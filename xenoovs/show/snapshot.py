@@ -737,40 +737,39 @@ def totals(snapshot: Snapshot) -> dict[str, str]:
     }
 
 
-# The tables of a LazySnapshot.
-
-
-def _backends(at: LazySnapshot) -> Iterator[tuple[tuple[str, ...], BackendView]]:
-    return (((row.parent.name, row.value.name), row.value) for row in backend_rows(at.snapshot()))
-
-
-def _paths(at: LazySnapshot) -> Iterator[tuple[tuple[str, ...], PathView]]:
-    return (((remote.name, path.name), path) for remote in at.snapshot().remotes for path in remote.paths)
-
-
-def _blocks(at: LazySnapshot) -> Iterator[tuple[tuple[str, ...], BlockView]]:
-    for service in at.snapshot().services:
-        yield from (((service.name, block.backend), block) for block in at.blocks(service.name))
+# The tables.
 
 
 TABLES = (
-    Table(lambda at: [((), at.snapshot())], columns_of(Snapshot)),
-    Table(lambda at: [((), one)] if (one := at.snapshot().insertion) else [], columns_of(Insertion)),
-    Table(lambda at: (((port.name,), port) for port in at.snapshot().ports or ()), columns_of(PortView), ("port",)),
+    Table(lambda shown: [((), shown)], columns_of(Snapshot)),
+    Table(lambda shown: [((), one)] if (one := shown.insertion) else [], columns_of(Insertion)),
+    Table(lambda shown: (((port.name,), port) for port in shown.ports or ()), columns_of(PortView), ("port",)),
     Table(
-        lambda at: (((move.service, move.backend, move.to), move) for move in at.snapshot().moved_by_switch),
+        lambda shown: (((move.service, move.backend, move.to), move) for move in shown.moved_by_switch),
         columns_of(SwitchMove),
         ("service", "backend", "to"),
     ),
+    Table(lambda shown: (((view.vip,), view) for view in shown.announcements), columns_of(AnnouncementView), ("vip",)),
+    Table(lambda shown: (((each.name,), each) for each in shown.services), columns_of(ServiceView), ("service",)),
     Table(
-        lambda at: (((view.vip,), view) for view in at.snapshot().announcements), columns_of(AnnouncementView), ("vip",)
+        lambda shown: (((row.parent.name, row.value.name), row.value) for row in backend_rows(shown)),
+        columns_of(BackendView),
+        ("service", "backend"),
     ),
-    Table(lambda at: (((each.name,), each) for each in at.snapshot().services), columns_of(ServiceView), ("service",)),
-    Table(_backends, columns_of(BackendView), ("service", "backend")),
-    Table(lambda at: (((each.name,), each) for each in at.snapshot().remotes), columns_of(RemoteView), ("remote",)),
-    Table(_paths, columns_of(PathView), ("remote", "path")),
-    Table(_blocks, columns_of(BlockView), ("service", "backend"), is_optional=True),
+    Table(lambda shown: (((each.name,), each) for each in shown.remotes), columns_of(RemoteView), ("remote",)),
+    Table(
+        lambda shown: (((remote.name, path.name), path) for remote in shown.remotes for path in remote.paths),
+        columns_of(PathView),
+        ("remote", "path"),
+    ),
 )
+"""The tables of a Snapshot."""
+BLOCKS = Table(
+    lambda services: (((name, block.backend), block) for name, blocks in services for block in blocks),
+    columns_of(BlockView),
+    ("service", "backend"),
+)
+"""The table of pairs of a service's name and its blocks. Its metrics are thousands of series."""
 
 _WORK_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 HISTOGRAMS = (

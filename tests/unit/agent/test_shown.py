@@ -24,7 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.agent_support import Scene
 from tests.judged import assert_recorded
 from tests.promql import family_of, grouped_by, is_balanced, metrics_of
-from tests.snapshots import MOVED, NOW_S, blocks, lazy_snapshot, remote, snapshot, web
+from tests.snapshots import MOVED, NOW_S, blocks, blocks_of, lazy_snapshot, remote, snapshot, web
 from tests.unix_http import ask
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.telemetry import Timings, exposition, metrics_routes, open_metrics
@@ -36,6 +36,7 @@ from xenoovs.show.codec import to_json
 from xenoovs.show.column import Kind, Metric
 from xenoovs.show.conditions import addressed, hardware_share, headline, is_as_desired, notices, troubles
 from xenoovs.show.snapshot import (
+    BLOCKS,
     HISTOGRAMS,
     TABLES,
     AgentView,
@@ -233,7 +234,7 @@ def test_anything_else_is_a_parse_error(other: object) -> None:
         parse_snapshot(other)
 
 
-METRICS = [*(metric for table in TABLES for metric in table.metrics()), *HISTOGRAMS]
+METRICS = [*(metric for table in (*TABLES, BLOCKS) for metric in table.metrics()), *HISTOGRAMS]
 BY_NAME = {metric.name: metric for metric in METRICS}
 
 
@@ -260,9 +261,12 @@ def fed() -> Timings:
     return timings
 
 
+def of_blocks() -> bytes:
+    return exposition([BLOCKS], [(name, blocks_of(name)) for name in ("web", "dns")])
+
+
 def families(shown: Snapshot, *, with_blocks: bool = False) -> dict[str, Family]:
-    tables = [table for table in TABLES if with_blocks or not table.is_optional]
-    text = (exposition(tables, lazy_snapshot(shown)) + fed().text()).decode()
+    text = (exposition(TABLES, shown) + (of_blocks() if with_blocks else b"") + fed().text()).decode()
     return {
         family.name + ("_total" if family.type == "counter" else ""): family
         for family in text_string_to_metric_families(text)
@@ -285,7 +289,7 @@ def test_a_declared_metric_is_there_with_its_type_help_and_labels(metric: Metric
 
 
 def test_openmetrics_has_the_same_families_and_samples_and_none_that_is_not_declared_once() -> None:
-    text = exposition(TABLES, lazy_snapshot(in_trouble())) + fed().text()
+    text = exposition(TABLES, in_trouble()) + of_blocks() + fed().text()
     assert len(BY_NAME) == len(METRICS)
     found = {family.name: family for family in openmetrics_families(open_metrics(text).decode())}  # type: ignore[no-untyped-call]
     assert {f"{name}_total" if family.type == "counter" else name for name, family in found.items()} == set(BY_NAME)
@@ -321,7 +325,7 @@ def test_any_text_comes_through_the_exposition(text: str) -> None:
 
 def test_a_scrape_is_compressed_if_the_client_accepts_it(scene: Scene) -> None:
     def routes(agent: Agent) -> list[RouteDef]:
-        return metrics_routes(lambda: lambda: exposition(TABLES, agent.lazy_snapshot()))
+        return metrics_routes(lambda: lambda: exposition(TABLES, agent.snapshot()))
 
     with scene.agent(routes=routes) as (_, client):
         plain = ask(client.path, "/metrics", headers={"Accept-Encoding": "identity"})
@@ -339,7 +343,7 @@ ALERTS = yaml.safe_load((TEMPLATES / "prometheus-alerts.yaml").read_text())
 DASHBOARD = json.loads((TEMPLATES / "grafana-dashboard.json").read_text())
 RULES: list[dict[str, Any]] = [rule for group in ALERTS["groups"] for rule in group["rules"]]
 
-ALWAYS = [metric for table in (*TABLES, *FLEET_TABLES) if not table.is_optional for metric in table.metrics()]
+ALWAYS = [metric for table in (*TABLES, *FLEET_TABLES) for metric in table.metrics()]
 QUERIED = {metric.name: metric for metric in (*ALWAYS, *HISTOGRAMS)}
 OF_PROMETHEUS = {"instance", "job", "le"}
 
