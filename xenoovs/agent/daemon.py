@@ -32,7 +32,7 @@ from xenoovs.agent.reload import Reloader
 from xenoovs.agent.report import BackendChanges, Report
 from xenoovs.agent.runtime_file import RuntimeFile, load_runtime
 from xenoovs.agent.scheduler import Probe, ProbeScheduler
-from xenoovs.agent.snapshot_builder import SnapshotBuilder
+from xenoovs.agent.snapshot_builder import lazy_snapshot
 from xenoovs.agent.state import (
     IMPOSSIBLE,
     AdvertisedRefused,
@@ -179,7 +179,6 @@ class Agent:
         self.routes: Sequence[RouteDef] = ()
         """What is served beside the API, such as metrics and the status page."""
         self.started_s = time.time()
-        self._snapshots = SnapshotBuilder(self.store, engine, self.changes)
         self._task_factories: list[TaskFactory] = []
         self._waiters = RoundWaiters()
         # Changes of config and overrides are serialized, because each is validated together with all others.
@@ -263,7 +262,14 @@ class Agent:
             fleet=None if state.fleet is None else state.fleet.shown,
             not_ready=self.not_ready(),
         )
-        return self._snapshots.lazy_snapshot(frame, self.command_options())
+        return lazy_snapshot(
+            frame,
+            state,
+            self.engine.program,
+            self.changes.last,
+            now_s=self.store.now_s(),
+            command_options=self.command_options(),
+        )
 
     def snapshot(self) -> Snapshot:
         """Return a complete snapshot. With thousands of backends this blocks the event loop for long."""

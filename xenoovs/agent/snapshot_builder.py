@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Generic, TypeVar
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache
 
 from xenoovs.agent.bridge_watch import moved_by_switch
 from xenoovs.agent.health import HealthTracker
-from xenoovs.agent.report import BackendChanges, LastChange
-from xenoovs.agent.state import AgentState, OffloadSample
-from xenoovs.agent.state_store import StateStore
+from xenoovs.agent.report import LastChange
+from xenoovs.agent.state import AgentState
 from xenoovs.compile.encoding import block_of, key_match
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, ServiceProgram
@@ -18,7 +17,6 @@ from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.database import live_ports
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.ejection import Ramps
-from xenoovs.engine.engine import Engine
 from xenoovs.judge.findings import BlockOffload, OffloadFindings
 from xenoovs.model.balancer import Backend, Service
 from xenoovs.model.next_hop import l4_port_of, mac_and_port
@@ -34,52 +32,18 @@ from xenoovs.show.snapshot import (
     SwitchMove,
 )
 
-V = TypeVar("V")
-R = TypeVar("R")
-
-
-class Memo(Generic[V, R]):
-    """Caches the result of a function for its last argument. Any thread may use it."""
-
-    def __init__(self, make: Callable[[V], R]) -> None:
-        self._make = make
-        self._last: tuple[V, R] | None = None
-
-    def of(self, value: V) -> R:
-        """Return the result for a value, from the cache if it is the last one."""
-        last = self._last
-        if last is None or last[0] is not value:
-            last = self._last = value, self._make(value)
-        return last[1]
-
-
-@dataclass(frozen=True, slots=True)
-class Installed:
-    """One service on the bridge. By name of the backend: `shares` of the key space, 0..1; `flows`: number of blocks.
-    `megaflows`: their number if every block has traffic; None if the service is not on the bridge. `draining`: number
-    of blocks that keep open connections."""
-
-    service_id: int = 0
-    shares: Mapping[str, float] = field(default_factory=dict)
-    flows: Mapping[str, int] = field(default_factory=dict)
-    macs: Mapping[str, str] = field(default_factory=dict)
-    megaflows: int | None = None
-    draining: int = 0
-
-
-_NOT_INSTALLED = Installed()
 Sampled = Mapping[BackendName, list[BlockOffload]]
 """The blocks of each backend in an offload sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The input of the views of services, by names of the config. `utc_offset_s`: UTC minus the agent's clock."""
+    """The input of the views of services. `utc_offset_s`: UTC minus the agent's clock. `program`: on the bridge."""
 
     state: AgentState
     ramps: Ramps = field(default_factory=dict)
     utc_offset_s: float = 0.0
-    installed: Mapping[str, Installed] = field(default_factory=dict)
+    program: Program | None = None
     blocks: Sampled = field(default_factory=dict)
     changes: Mapping[BackendName, LastChange] = field(default_factory=dict)
 
@@ -89,45 +53,34 @@ class Moment:
         return max(died) + self.utc_offset_s if died and len(died) == len(ports) else None
 
 
-class SnapshotBuilder:
-    """Builds snapshots of one agent. It caches parts that depend only on the program, or only on an offload sample."""
+def lazy_snapshot(
+    frame: Snapshot,
+    state: AgentState,
+    program: Program | None,
+    changes: Mapping[BackendName, LastChange],
+    *,
+    now_s: float,
+    command_options: str,
+) -> LazySnapshot:
+    """Return a snapshot that any thread can complete. `frame`: all of it that is not made from the program and from the
+    state of backends. `now_s`: when that was made, on the agent's clock."""
+    utc_offset_s = frame.now_s - now_s
 
-    def __init__(self, store: StateStore, engine: Engine, changes: BackendChanges) -> None:
-        self._store, self._engine, self._changes = store, engine, changes
-        self._installed: Memo[Program, tuple[int, dict[str, Installed]]] = Memo(
-            lambda program: (len(program.flows), installed_services(program))
-        )
-        self._sampled: Memo[OffloadFindings, Sampled] = Memo(sampled_blocks)
+    @cache
+    def sampled() -> Sampled:
+        return {} if state.offload.findings is None else sampled_blocks(state.offload.findings)
 
-    def lazy_snapshot(self, frame: Snapshot, command_options: str) -> LazySnapshot:
-        """Return the current state, of which any thread can make a snapshot. `frame`: a snapshot of now without what is
-        made from the program and the state of backends. For the event loop of the agent."""
-        state, now_s, program, changes = (
-            self._store.state,
-            self._store.now_s(),
-            self._engine.program,
-            self._changes.last,
-        )
-        utc_offset_s = frame.now_s - now_s
-
-        def snapshot() -> Snapshot:
-            flows, installed = (0, {}) if program is None else self._installed.of(program)
-            blocks = self._blocks(state.offload)
-            moment = Moment(state, state.ramps(now_s), utc_offset_s, installed, blocks, changes)
-            return replace(
-                frame,
-                services=service_views(moment),
-                flows=flows,
-                moved_by_switch=() if program is None else _moved(program, moment),
-                overrides=tuple(_with_utc(one, utc_offset_s) for one in state.runtime.overrides),
-            )
-
-        return LazySnapshot(
-            snapshot, lambda service: blocks_of(program, self._blocks(state.offload), service), command_options
+    def snapshot() -> Snapshot:
+        moment = Moment(state, state.ramps(now_s), utc_offset_s, program, sampled(), changes)
+        return replace(
+            frame,
+            services=service_views(moment),
+            flows=0 if program is None else len(program.flows),
+            moved_by_switch=() if program is None else _moved(program, moment),
+            overrides=tuple(_with_utc(one, utc_offset_s) for one in state.runtime.overrides),
         )
 
-    def _blocks(self, sample: OffloadSample) -> Sampled:
-        return {} if sample.findings is None else self._sampled.of(sample.findings)
+    return LazySnapshot(snapshot, lambda service: blocks_of(program, sampled(), service), command_options)
 
 
 def _moved(program: Program, moment: Moment) -> tuple[SwitchMove, ...]:
@@ -143,21 +96,6 @@ def _with_utc(override: Override, utc_offset_s: float) -> Override:
     return override if override.until_s is None else replace(override, until_s=override.until_s + utc_offset_s)
 
 
-def installed_services(program: Program) -> dict[str, Installed]:
-    """Return the services of a program, by name."""
-    return {
-        made.service.name: Installed(
-            service_id=made.service_id,
-            shares={each.name: float(share) for each, share in zip(made.service.backends, made.shares, strict=True)},
-            flows=Counter(block.backend.name for block in made.blocks),
-            macs={each.name: mac_and_port(each.next_hop)[0] for each in made.service.backends},
-            megaflows=hardware_entries(made),
-            draining=len(made.moves),
-        )
-        for made in program.services
-    }
-
-
 def sampled_blocks(findings: OffloadFindings) -> Sampled:
     found = defaultdict[BackendName, list[BlockOffload]](list)
     for each in findings.blocks:
@@ -170,23 +108,29 @@ def sampled_blocks(findings: OffloadFindings) -> Sampled:
 
 def service_views(moment: Moment) -> tuple[ServiceView, ...]:
     """Return the services of the config, in its order."""
-    state, views = moment.state, []
+    state, program, views = moment.state, moment.program, []
     overrides, dead_ports = {each.name: each for each in state.runtime.overrides}, state.dead_ports
     unreachable = state.round.unreachable
+    installed = {made.service.name: made for made in (() if program is None else program.services)}
     for configured, in_use in zip(state.balancer.services, state.in_use.services, strict=True):
-        name, installed = configured.name, moment.installed.get(configured.name, _NOT_INSTALLED)
+        name, made = configured.name, installed.get(configured.name)
+        there = {} if made is None else {each.name: each for each in made.service.backends}
+        shares = {} if made is None else dict(zip(there, made.shares, strict=True))
+        flows = Counter(block.backend.name for block in (() if made is None else made.blocks))
         targets = target_shares(in_use, moment.ramps)
         seen = [one.megaflows for used in in_use.backends for one in moment.blocks.get((name, used.name), ())]
         backends = (
             _backend(
                 moment,
-                installed,
                 (name, used.name),
                 used,
-                float(one.weight),
-                target,
-                overrides.get((name, used.name)),
-                unreachable.get((name, used.name)),
+                mac=mac_and_port(there.get(used.name, used).next_hop)[0],
+                configured_weight=float(one.weight),
+                target=target,
+                share=float(shares.get(used.name, 0)),
+                flows=flows[used.name],
+                override=overrides.get((name, used.name)),
+                unreachable=unreachable.get((name, used.name)),
                 is_dead=used.next_hop.port in dead_ports,
             )
             for used, target, one in zip(in_use.backends, targets, configured.backends, strict=True)
@@ -194,13 +138,13 @@ def service_views(moment: Moment) -> tuple[ServiceView, ...]:
         views.append(
             ServiceView(
                 name=name,
-                service_id=installed.service_id,
+                service_id=0 if made is None else made.service_id,
                 vips=tuple(map(str, configured.claim.vips)),
                 backends=tuple(backends),
-                megaflows_predicted=installed.megaflows,
+                megaflows_predicted=None if made is None else hardware_entries(made),
                 megaflows_seen=sum(seen) if seen else None,
                 clients_moved=state.round.moved.get(name, 0.0),
-                draining=installed.draining,
+                draining=0 if made is None else len(made.moves),
                 agents_refused=state.refused.get(name, ""),
             )
         )
@@ -209,21 +153,21 @@ def service_views(moment: Moment) -> tuple[ServiceView, ...]:
 
 def _backend(
     moment: Moment,
-    installed: Installed,
     name: BackendName,
     used: Backend,
+    *,
+    mac: str,
     configured_weight: float,
     target: float,
+    share: float,
+    flows: int,
     override: Override | None,
     unreachable: str | None,
-    *,
     is_dead: bool,
 ) -> BackendView:
-    """Return a backend. `installed`: its service on the bridge. `used`: the backend with the weight in use. `target`:
-    the share of the clients that it should have. `unreachable`: why it gets no clients although it may have some.
-    `is_dead`: whether its port is."""
-    state, (service, own) = moment.state, name
-    (mac, egress), port = mac_and_port(used.next_hop), used.next_hop.port
+    """Return a backend. `used`: it with the weight in use. `target`, `share`: of the clients, as it should have and as
+    on the bridge. `unreachable`: why it gets no clients although it may have some. `is_dead`: whether its port is."""
+    state, port = moment.state, used.next_hop.port
     check = state.tracker.checks.by_backend.get(name)
     health = None if check is None else state.tracker.health[check]
     probe = None if health is None else health.last
@@ -240,17 +184,17 @@ def _backend(
     reason = state.why_dead(port) if is_dead else "" if probe is None else probe.reason
     ramp, change = moment.ramps.get(name), moment.changes.get(name)
     return BackendView(
-        name=own,
-        mac=installed.macs.get(own) or mac,
-        egress=egress,
+        name=used.name,
+        mac=mac,
+        egress=mac_and_port(used.next_hop)[1],
         address=None if used.address is None else str(used.address),
         state=shown,
-        is_ejected=unreachable is not None or own in state.ejected.get(service, ()),
+        is_ejected=unreachable is not None or used.name in state.ejected.get(name[0], ()),
         weight=configured_weight,
         weight_in_use=float(used.weight if ramp is None else used.weight * ramp),
         target_share=target,
-        share=installed.shares.get(own, 0.0),
-        flows=installed.flows.get(own, 0),
+        share=share,
+        flows=flows,
         blocks=Counter(each.verdict for each in moment.blocks.get(name, ())),
         traffic=state.offload.traffic.get(name),
         rate=state.offload.rates.get(name),

@@ -179,7 +179,7 @@ def _from_bridge(
     balancer: Balancer, switch: ManagementSwitch, target: CommandTarget
 ) -> tuple[Snapshot, BlocksOf, tuple[str, ...]]:
     """Return the facts from flows and megaflows, and what could not be read."""
-    from xenoovs.agent.snapshot_builder import Moment, blocks_of, installed_services, sampled_blocks, service_views
+    from xenoovs.agent.snapshot_builder import Moment, blocks_of, sampled_blocks, service_views
     from xenoovs.agent.state import AgentState
     from xenoovs.cli.offload import block_checker
     from xenoovs.compile.program import compile_program
@@ -195,7 +195,7 @@ def _from_bridge(
         with suppress(CompileError):
             program = compile_program(balancer, decision, transition, ofports=drain_ports(observed))
             checker = replace(checker, program=program)
-    moment = Moment(AgentState(balancer, balancer), installed=installed_services(checker.program))
+    moment = Moment(AgentState(balancer, balancer), program=checker.program)
     remarks = checker.remarks
     try:
         findings = checker.check()
