@@ -77,7 +77,7 @@ def fleet_command(
       xenoovs fleet apply services.yaml --now
       xenoovs fleet status
     """
-    from xenoovs.fleet.commands.client import FleetPlace, FleetRemote
+    from xenoovs.fleet.commands.client import FleetPlace
 
     context = click.get_current_context()
     context.obj = FleetPlace(directory)
@@ -89,4 +89,4 @@ def fleet_command(
         raise click.UsageError(f"--remote has no use for {context.invoked_subcommand}: it is for this host.")
     if directory is not None:
         raise click.UsageError("--directory and --remote exclude each other.")
-    context.obj = FleetPlace(None, FleetRemote(remote, remote_states or remote, tls))
+    context.obj = FleetPlace(None, remote, remote_states or remote, tls)

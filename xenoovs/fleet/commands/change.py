@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from hashlib import sha256
 from math import ceil
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import click
 
@@ -49,7 +48,7 @@ from xenoovs.model.fleet import FleetServices
 from xenoovs.model.include import MAX_SIZE_BYTES
 from xenoovs.model.load import decode, read_config
 from xenoovs.model.values import site_name, split_site
-from xenoovs.store.view import Changes, Dpu, FleetOverride, FleetView, Intent, IntentState, rows_after
+from xenoovs.store.view import Changes, FleetOverride, FleetView, Intent, IntentState, rows_after
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK, user_name
 from xenoovs.terminal.options import (
     OutputFormat,
@@ -90,56 +89,6 @@ def plan_command(*, file: Path, output: OutputFormat, store: FleetStore) -> int:
     return EXIT_DIFFERS if change.steps else EXIT_OK
 
 
-class _RollOut(NamedTuple):
-    """A roll-out in waves, each watched for `soak_s`. `plan`: `planned_waves` with the options."""
-
-    soak_s: int
-    plan: Callable[[Mapping[str, Dpu]], dict[str, Dpu]]
-
-
-def _rolls_out(command: Command) -> Command:
-    """Add the options of a roll-out, and call a command with `roll_out`; None for all DPUs at once."""
-    on_store = changes_fleet(command)
-
-    @click.option(
-        "--canary",
-        "canaries",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Least number of canaries: DPUs of `add-dpu --wave 1`, then others, of racks with the fewest; these stay "
-        "canaries. Default: 1 of 100.",
-    )
-    @click.option(
-        "--second",
-        type=click.IntRange(min=0),
-        metavar="N",
-        help="Least number of DPUs in wave 2, chosen likewise. Default: 1 of 10; none of fewer than 10, or with --by.",
-    )
-    @click.option(
-        "--by", type=click.Choice(["rack", "group"]), help="Each wave after the second has DPUs of one rack or group."
-    )
-    @click.option(
-        "--at-once",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Most DPUs in each wave after the second. Default: a quarter; with --by all of the rack or group, "
-        "if it is known.",
-    )
-    @time_option("--soak", f"{SOAK_S}s", type=duration_or_zero, help="How long each wave is watched; at most a day.")
-    @click.option("--now", is_flag=True, help="Change all DPUs at once.")
-    @yes_option
-    @timeout_option
-    @functools.wraps(on_store)
-    def run(*arguments: Any, now: bool, soak_s: float, **options: Any) -> object:
-        if soak_s > _MAX_SOAK_S:
-            raise click.UsageError(f"--soak {soak_s:g}s is more than a day; watch each wave for at most 24h.")
-        waves = {name: options.pop(name) for name in ("canaries", "second", "at_once", "by")}
-        roll_out = None if now else _RollOut(ceil(soak_s), functools.partial(planned_waves, **waves))
-        return on_store(*arguments, roll_out=roll_out, **options)
-
-    return cast(Command, run)
-
-
 def _overrides(command: Command) -> Command:
     """Add the options of an override, and what `changes_fleet` adds."""
     return _group_option(_for_option(dry_run_option(yes_option(timeout_option(changes_fleet(command))))))
@@ -148,15 +97,45 @@ def _overrides(command: Command) -> Command:
 @click.command("apply")
 @click.argument("file", type=_FILE, required=False)
 @rollback_option("Roll out config NUMBER of `xenoovs fleet history` again; without NUMBER, the one before.")
-@_rolls_out
+@click.option(
+    "--canary",
+    "canaries",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Least number of canaries: DPUs of `add-dpu --wave 1`, then others, of racks with the fewest; these stay "
+    "canaries. Default: 1 of 100.",
+)
+@click.option(
+    "--second",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Least number of DPUs in wave 2, chosen likewise. Default: 1 of 10; none of fewer than 10, or with --by.",
+)
+@click.option(
+    "--by", type=click.Choice(["rack", "group"]), help="Each wave after the second has DPUs of one rack or group."
+)
+@click.option(
+    "--at-once",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Most DPUs in each wave after the second. Default: a quarter; with --by all of the rack or group, "
+    "if it is known.",
+)
+@time_option("--soak", f"{SOAK_S}s", type=duration_or_zero, help="How long each wave is watched; at most a day.")
+@click.option("--now", is_flag=True, help="Change all DPUs at once.")
+@yes_option
+@timeout_option
+@changes_fleet
 def apply_command(
     *,
     file: Path | None,
     rollback: int | None,
-    roll_out: _RollOut | None,
+    soak_s: float,
+    now: bool,
     yes: bool,
     timeout_s: float,
     store: FleetStore,
+    **waves: Any,
 ) -> int:
     """Roll out the config FILE to the DPUs, wave by wave; or an earlier config with --rollback.
 
@@ -176,19 +155,67 @@ def apply_command(
     Exit status 0: all DPUs have it, 1: refused, 2: some do not have it yet, or no controller is active; they
     follow when they can, and when a controller runs again.
     """
+    if soak_s > _MAX_SOAK_S:
+        raise click.UsageError(f"--soak {soak_s:g}s is more than a day; watch each wave for at most 24h.")
     if (file is None) is (rollback is None):
         raise click.UsageError("Give one of FILE and --rollback.")
     if file is not None:
+        action, name = "apply", str(file)
         text, services = _read(file)
-        return _give(store, text, services, roll_out, action="apply", name=str(file), yes=yes, timeout_s=timeout_s)
-    view = store.view()
+    else:
+        action, name, text = _earlier(store.view(), rollback)
+        services = parse_intent(text, file=name)
+    view = store.changeable()
+    _require_no_roll_out(view)
+    if not now and not view.intent:
+        raise FleetRefused("the fleet has no config yet, so there is none to go back to: give the first one with --now")
+    change = with_intent(view, text, memo=store.memo)
+    _show(view, change, services)
+    digest = sha256(text.encode()).hexdigest()
+    current = view.intents.get(view.intent)
+    if not change.steps and current is not None and current.digest == digest:
+        return _wait(store, timeout_s)
+    if change.steps and not now:
+        members = concerned(view, change.changes)
+        sizes = Counter(dpu.wave for dpu in {**members, **planned_waves(members, **waves)}.values())
+        echo(f"{counted(len(sizes), 'wave')} of {', '.join(str(sizes[wave]) for wave in sorted(sizes))} DPUs")
+    if change.steps:
+        confirm("Change the fleet?", yes=yes, instead=", or see the change with `xenoovs fleet plan`")
+    number = 0
+
+    def compute(view: FleetView) -> Changes:
+        nonlocal number
+        _require_no_roll_out(view)
+        changes, now_ms = with_intent(view, text, memo=store.memo), int(time.time() * 1000)
+        if changes.steps != change.steps:
+            raise FleetRefused("the fleet was changed meanwhile, so the plan is another one; nothing was written")
+        number = max(view.intents, default=0) + 1
+        intent = Intent(number, text, digest, user_name(), store.comment[:MAX_COMMENT], now_ms, IntentState.STAGED)
+        if now or not change.steps:
+            # A config that changes no service now is in use at once.
+            return Changes(intents={number: intent})
+        intent = replace(intent, state=IntentState.ROLLING, soak_s=ceil(soak_s))
+        members = concerned(view, changes.changes)
+        return Changes(intents={number: intent}, dpus=planned_waves(members, **waves))
+
+    sites = Counter(each.name for each in change.steps)
+    at = (min(each.groups or each.old_groups if sites[each.name] > 1 else (), default="") for each in change.steps)
+    changed = [f"{site_name(each.name, where)} {each.kind}" for each, where in zip(change.steps, at, strict=True)]
+    store.change(action, compute, changed=first_names(changed, most=3))
+    echo(f"{name} is config {number} of the history")
+    intent = _after_roll_out(store, store.settled(), number)
+    if intent is not None and intent.state is IntentState.REFUSED:
+        raise FleetRefused(f"{name} was {intent.comment}; the fleet has what it had")
+    return _wait(store, timeout_s)
+
+
+def _earlier(view: FleetView, number: int | None) -> tuple[str, str, str]:
+    """Return the action, the name and the text of an earlier config; 0 for the one before. Raises FleetRefused."""
     past = [n for n, each in view.intents.items() if each.state is IntentState.PAST]
-    if not rollback and not past:
+    if not number and not past:
         raise FleetRefused("the fleet had no other config before; `xenoovs fleet history` shows all of them")
-    chosen = rollback or max(past)
-    text, name = known_intent(view, chosen).text, f"config {chosen}"
-    services, action = parse_intent(text, file=name), f"rollback {chosen}"
-    return _give(store, text, services, roll_out, action=action, name=name, yes=yes, timeout_s=timeout_s)
+    chosen = number or max(past)
+    return f"rollback {chosen}", f"config {chosen}", known_intent(view, chosen).text
 
 
 @click.command("drain")
@@ -237,64 +264,6 @@ def _read(file: Path) -> tuple[str, FleetServices]:
     data = sys.stdin.buffer.read(MAX_SIZE_BYTES + 1) if str(file) == "-" else read_config(file)
     text = decode(data, file=name)
     return text, parse_intent(text, file=name)
-
-
-def _give(
-    store: FleetStore,
-    text: str,
-    services: FleetServices,
-    roll_out: _RollOut | None,
-    *,
-    action: str,
-    name: str,
-    yes: bool,
-    timeout_s: float,
-) -> int:
-    """Plan, ask for confirmation, write, and wait. `roll_out`: None for all DPUs at once."""
-    view = store.changeable()
-    _require_no_roll_out(view)
-    if roll_out is not None and not view.intent:
-        raise FleetRefused("the fleet has no config yet, so there is none to go back to: give the first one with --now")
-    change = with_intent(view, text, memo=store.memo)
-    _show(view, change, services)
-    digest = sha256(text.encode()).hexdigest()
-    current = view.intents.get(view.intent)
-    if not change.steps and current is not None and current.digest == digest:
-        return _wait(store, timeout_s)
-    if change.steps and roll_out is not None:
-        members = concerned(view, change.changes)
-        sizes = Counter(dpu.wave for dpu in {**members, **roll_out.plan(members)}.values())
-        echo(f"{counted(len(sizes), 'wave')} of {', '.join(str(sizes[wave]) for wave in sorted(sizes))} DPUs")
-    if change.steps:
-        confirm("Change the fleet?", yes=yes, instead=", or see the change with `xenoovs fleet plan`")
-    number = 0
-
-    def compute(view: FleetView) -> Changes:
-        nonlocal number
-        _require_no_roll_out(view)
-        changes, now_ms = with_intent(view, text, memo=store.memo), int(time.time() * 1000)
-        if changes.steps != change.steps:
-            raise FleetRefused("the fleet was changed meanwhile, so the plan is another one; nothing was written")
-        number = max(view.intents, default=0) + 1
-        # A config that changes no service now is in use at once.
-        waves = roll_out if change.steps else None
-        state = IntentState.STAGED if waves is None else IntentState.ROLLING
-        author, soak_s = user_name(), 0 if waves is None else waves.soak_s
-        intent = Intent(number, text, digest, author, store.comment[:MAX_COMMENT], now_ms, state, soak_s=soak_s)
-        written = Changes(intents={number: intent})
-        if waves is None:
-            return written
-        return replace(written, dpus=waves.plan(concerned(view, changes.changes)))
-
-    sites = Counter(each.name for each in change.steps)
-    at = (min(each.groups or each.old_groups if sites[each.name] > 1 else (), default="") for each in change.steps)
-    changed = [f"{site_name(each.name, where)} {each.kind}" for each, where in zip(change.steps, at, strict=True)]
-    store.change(action, compute, changed=first_names(changed, most=3))
-    echo(f"{name} is config {number} of the history")
-    intent = _after_roll_out(store, store.settled(), number)
-    if intent is not None and intent.state is IntentState.REFUSED:
-        raise FleetRefused(f"{name} was {intent.comment}; the fleet has what it had")
-    return _wait(store, timeout_s)
 
 
 def _require_no_roll_out(view: FleetView) -> None:

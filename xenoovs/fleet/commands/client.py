@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import click
 
@@ -171,27 +171,18 @@ class FleetStore:
             time.sleep(_POLL_S)
 
 
-@dataclass(frozen=True, slots=True)
-class FleetRemote:
-    """The remotes of a store on other hosts, by the options of `xenoovs fleet`."""
+class FleetPlace(NamedTuple):
+    """Where the store is, by the options of `xenoovs fleet`: its remotes on other hosts, or the servers of this host,
+    with their files in `directory`; None if it was not given."""
 
-    fleet: str
-    states: str
+    directory: Path | None = None
+    fleet: str = ""
+    states: str = ""
     tls: Certificates | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FleetPlace:
-    """Where the store is, by the options of `xenoovs fleet`: `directory` None if it was not given, `remote` None for
-    the servers of this host."""
-
-    directory: Path | None
-    remote: FleetRemote | None = None
-
-
 def _place() -> FleetPlace:
-    found = click.get_current_context().find_object(FleetPlace)
-    return found or FleetPlace(None)
+    return click.get_current_context().find_object(FleetPlace) or FleetPlace()
 
 
 def own_directory(default: Path = DIRECTORY) -> Path:
@@ -200,13 +191,15 @@ def own_directory(default: Path = DIRECTORY) -> Path:
 
 
 @contextmanager
-def fleet_store(directory: Path, remote: FleetRemote | None = None) -> Iterator[FleetStore]:
-    """Connect to both databases, for the time of a `with`. `remote`: None for the servers of `directory`."""
+def fleet_store(directory: Path, place: FleetPlace = FleetPlace()) -> Iterator[FleetStore]:  # noqa: B008 - a constant
+    """Connect to both databases, for the time of a `with`: to the remotes of `place`, or the servers of `directory`."""
     own, own_states = (server_of(directory, each).remote for each in StoreDatabase)
-    made = remote or FleetRemote(own, own_states)
-    tls, name = made.tls, "" if made.tls is None else common_name(made.tls.certificate)
-    with StoreClient(made.fleet, with_intents=True, tls=tls) as fleet, DpuStatusReader(made.states, tls=tls) as states:
-        yield FleetStore(fleet, states, directory if remote is None else None, certificate=name)
+    tls, name = place.tls, "" if place.tls is None else common_name(place.tls.certificate)
+    with (
+        StoreClient(place.fleet or own, with_intents=True, tls=tls) as fleet,
+        DpuStatusReader(place.states or own_states, tls=tls) as states,
+    ):
+        yield FleetStore(fleet, states, None if place.fleet else directory, certificate=name)
 
 
 def changes_fleet(command: Command) -> Command:
@@ -230,7 +223,7 @@ def on_fleet(command: Command) -> Command:
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> object:
-        with fleet_store(own_directory(), _place().remote) as store:
+        with fleet_store(own_directory(), _place()) as store:
             try:
                 return command(*arguments, store=store, **options)
             except FleetUndecided as problem:

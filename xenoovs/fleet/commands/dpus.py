@@ -149,14 +149,16 @@ def drain_dpu_command(*, name: str, end: bool, now: bool, dry_run: bool, yes: bo
         _show_left(view, name)
     if dry_run:
         return EXIT_DIFFERS if _known(view, name).is_out is end else EXIT_OK
-    if end:
-        _set_out(store, name, is_out=False, now=now)
-        echo(f"{name} is in service")
-        return EXIT_OK
-    question = f"Take {name} out of service?"
-    confirm(question, yes=yes, instead=", or see which DPUs stay with --dry-run")
-    _set_out(store, name, is_out=True, now=now)
-    echo(f"{name} is out of service: `/ready` there answers 503; `xenoovs fleet drain-dpu {name} --end` ends it")
+    if not end:
+        confirm(f"Take {name} out of service?", yes=yes, instead=", or see which DPUs stay with --dry-run")
+    if _known(store.view(), name).is_out is end and not now:
+        _wait_for_drains(store)
+    store.change(
+        f"drain-dpu {name}{' --end' if end else ''}",
+        lambda view: Changes(dpus={name: replace(_known(view, name), is_out=not end)}),
+    )
+    hint = f"out of service: `/ready` there answers 503; `xenoovs fleet drain-dpu {name} --end` ends it"
+    echo(f"{name} is {'in service' if end else hint}")
     return EXIT_OK
 
 
@@ -172,15 +174,6 @@ def _show_left(view: FleetView, name: str) -> None:
     print_table(["GROUPS", "SERVICES", "DPUS NOW", "THEN", "CLIENTS THAT MOVE"], rows, right=(1, 2, 3, 4))
     if any(row[3] == "0" for row in rows):
         echo("routers then have no DPU in service for some services", err=True)
-
-
-def _set_out(store: FleetStore, name: str, *, is_out: bool, now: bool) -> None:
-    if _known(store.view(), name).is_out is not is_out and not now:
-        _wait_for_drains(store)
-    store.change(
-        f"drain-dpu {name}{'' if is_out else ' --end'}",
-        lambda view: Changes(dpus={name: replace(_known(view, name), is_out=is_out)}),
-    )
 
 
 def _wait_for_drains(store: FleetStore) -> None:
