@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated
 
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import CommandFailed, LabError, MeasureError, first_names
@@ -23,7 +22,7 @@ from xenoovs.model import values
 from xenoovs.model.balancer import Balancer, Service
 from xenoovs.model.form import Listed, Mistakes, read
 from xenoovs.model.load import load_form
-from xenoovs.model.values import Key, Remark, accepts, show
+from xenoovs.model.values import Remark, accepts, entry, keyed, show
 from xenoovs.regex import ASCII, regex
 
 # One command, as each round trip to the machine takes time.
@@ -200,37 +199,37 @@ def _driver(value: object) -> str:
 
 
 _INTERFACE = accepts()(lambda value: (values.device(value),))
-_ADDRESS = Key(accepts()(lambda value: str(values.server_address(value))))
-_MAC = Key(accepts()(lambda value: str(values.mac(value))))
+_ADDRESS = accepts()(lambda value: str(values.server_address(value)))
+_MAC = accepts()(lambda value: str(values.mac(value)))
 
 
-@dataclass(frozen=True, slots=True)
+@keyed()
 class BedRole:
     """One machine of a bed file. `role`: `generator`, `client`, `dpu`, or the name of a backend.
 
     `address`: Its IP address, or empty. `mac`: Destination of packets to it; empty for the MAC of its interface.
     """
 
-    host: Annotated[HostName, Key(_host)]
-    interfaces: Annotated[tuple[str, ...], Key(_INTERFACE, name="interface")]
-    address: Annotated[str, _ADDRESS] = ""
-    mac: Annotated[str, _MAC] = ""
+    host: HostName = entry(_host)
+    interfaces: tuple[str, ...] = entry(_INTERFACE, name="interface")
+    address: str = entry(_ADDRESS, default="")
+    mac: str = entry(_MAC, default="")
     driver: str = TCPREPLAY
     role: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@keyed()
 class GeneratorRole(BedRole):
     """The machine that sends the load."""
 
-    driver: Annotated[str, Key(_driver)] = TCPREPLAY
+    driver: str = entry(_driver, default=TCPREPLAY)
 
 
-@dataclass(frozen=True, slots=True)
+@keyed()
 class DpuRole(BedRole):
     """The machine with Open vSwitch; its interfaces are the uplinks."""
 
-    interfaces: Annotated[tuple[str, ...], Key(Listed(values.device, least=1), name="uplinks")]
+    interfaces: tuple[str, ...] = entry(Listed(values.device, least=1), name="uplinks")
 
 
 @accepts()
@@ -246,13 +245,13 @@ def _backends(value: object) -> tuple[BedRole, ...]:
     return tuple(replace(role, role=name) for name, (role, _) in read_roles.items())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyed(kw_only=True)
 class BedFile:
-    version: Annotated[int, Key(values.version)]
-    generator: Annotated[BedRole, Key(GeneratorRole)]
-    client: Annotated[BedRole, Key(BedRole)]
-    dpu: Annotated[BedRole, Key(DpuRole)]
-    backends: Annotated[tuple[BedRole, ...], Key(_backends)]
+    version: int = entry(values.version)
+    generator: BedRole = entry(GeneratorRole)
+    client: BedRole = entry(BedRole)
+    dpu: BedRole = entry(DpuRole)
+    backends: tuple[BedRole, ...] = entry(_backends)
 
     @property
     def roles(self) -> tuple[BedRole, ...]:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated
 
 import yaml
 
@@ -21,7 +20,7 @@ from xenoovs.measure.verdict import by_point, number, numbers, offloaded_share, 
 from xenoovs.model import values
 from xenoovs.model.form import Listed
 from xenoovs.model.load import load_form
-from xenoovs.model.values import Key, Remark
+from xenoovs.model.values import Remark, entry, keyed
 from xenoovs.paths.plan import (
     MAX_PATHS,
     MAX_RESOURCES,
@@ -294,54 +293,53 @@ class Direction(Enum):
     BOTH = "both"
 
 
-_AMOUNT, _NAME = Key(values.amount), Key(values.name)
-_TWO_NAMES, _TWO_AMOUNTS = Key(Listed(values.name, least=2, most=2)), Key(Listed(values.amount, least=2, most=2))
+_TWO_NAMES, _TWO_AMOUNTS = Listed(values.name, least=2, most=2), Listed(values.amount, least=2, most=2)
 
 
-@dataclass(frozen=True, slots=True)
+@keyed()
 class UseForm:
     """The cost of a unit of load for a resource."""
 
-    resource: Annotated[str, _NAME]
-    cost: Annotated[Fraction, _AMOUNT] = Fraction(1)
-    direction: Annotated[Direction | None, Key(values.choice(Direction))] = None
+    resource: str = entry(values.name)
+    cost: Fraction = entry(values.amount, default=Fraction(1))
+    direction: Direction | None = entry(Direction, default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@keyed()
 class ResourceForm:
-    name: Annotated[str, _NAME]
-    capacity: Annotated[Fraction, _AMOUNT]
-    duplex: Annotated[bool, Key(values.flag)] = False
+    name: str = entry(values.name)
+    capacity: Fraction = entry(values.amount)
+    duplex: bool = entry(values.flag, default=False)
 
 
-@dataclass(frozen=True, slots=True)
+@keyed()
 class PathForm:
-    name: Annotated[str, _NAME]
-    backend: Annotated[str | None, _NAME] = None
-    kind: Annotated[PathKind | None, Key(values.choice(PathKind))] = None
-    capacity: Annotated[Fraction | None, _AMOUNT] = None
-    interval: Annotated[tuple[Fraction, ...] | None, _TWO_AMOUNTS] = None
-    latency_us: Annotated[Fraction | None, Key(values.amount, name="latency_us")] = None
-    cpu: Annotated[Fraction | None, _AMOUNT] = None
-    uses: Annotated[tuple[UseForm, ...], Key(Listed(UseForm, most=MAX_RESOURCES))] = ()
+    name: str = entry(values.name)
+    backend: str | None = entry(values.name, default=None)
+    kind: PathKind | None = entry(PathKind, default=None)
+    capacity: Fraction | None = entry(values.amount, default=None)
+    interval: tuple[Fraction, ...] | None = entry(_TWO_AMOUNTS, default=None)
+    latency_us: Fraction | None = entry(values.amount, default=None, name="latency_us")
+    cpu: Fraction | None = entry(values.amount, default=None)
+    uses: tuple[UseForm, ...] = entry(Listed(UseForm, most=MAX_RESOURCES), default=())
 
 
-@dataclass(frozen=True, slots=True)
+@keyed()
 class PairForm:
     """Two paths that were measured at the same time, and the rate that each carried."""
 
-    paths: Annotated[tuple[str, ...], _TWO_NAMES]
-    rates: Annotated[tuple[Fraction, ...], _TWO_AMOUNTS]
-    verdict: Annotated[PairVerdict | None, Key(values.choice(PairVerdict))] = None
+    paths: tuple[str, ...] = entry(_TWO_NAMES)
+    rates: tuple[Fraction, ...] = entry(_TWO_AMOUNTS)
+    verdict: PairVerdict | None = entry(PairVerdict, default=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyed(kw_only=True)
 class PathsForm:
-    version: Annotated[int, Key(values.version)]
-    unit: Annotated[str, Key(values.text)] = "Mpps"
-    resources: Annotated[tuple[ResourceForm, ...], Key(Listed(ResourceForm, most=MAX_RESOURCES))] = ()
-    paths: Annotated[tuple[PathForm, ...], Key(Listed(PathForm, least=1, most=MAX_PATHS))]
-    pairs: Annotated[tuple[PairForm, ...], Key(Listed(PairForm, most=MAX_PATHS * MAX_PATHS))] = ()
+    version: int = entry(values.version)
+    unit: str = entry(values.text, default="Mpps")
+    resources: tuple[ResourceForm, ...] = entry(Listed(ResourceForm, most=MAX_RESOURCES), default=())
+    paths: tuple[PathForm, ...] = entry(Listed(PathForm, least=1, most=MAX_PATHS))
+    pairs: tuple[PairForm, ...] = entry(Listed(PairForm, most=MAX_PATHS * MAX_PATHS), default=())
 
 
 def load_paths(file: Path) -> tuple[tuple[DpuPath, ...], tuple[Resource, ...], str]:

@@ -8,9 +8,8 @@ from fractions import Fraction
 from functools import lru_cache
 from ipaddress import IPv4Network
 from types import MappingProxyType
-from typing import Annotated
 
-from xenoovs.dataclass import dataclass, field, replace
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.model import values
 from xenoovs.model.address import Family, IPAddress, Mac, Vip, family_of, holds, prefix_of
 from xenoovs.model.address import PortRange as PortRange
@@ -23,7 +22,7 @@ from xenoovs.model.form import Listed
 from xenoovs.model.next_hop import NextHop, is_tunneled, l4_port_of, vlan_text, with_mac
 from xenoovs.model.tunnel import HostTunnel, RemoteEnd, SwitchTunnel, remote_end_of
 from xenoovs.model.values import NO_QUERY as NO_QUERY
-from xenoovs.model.values import Key, choice
+from xenoovs.model.values import entry, keyed
 
 # Drain: what happens to the open connections of clients that get another backend.
 
@@ -35,25 +34,24 @@ class DrainMode(Enum):
     PIN = "pin"
 
 
-@dataclass(frozen=True, slots=True)
+@keyed()
 class Drain:
     """Open connections of clients that get another backend. A key of a service goes before the one of the file."""
 
-    mode: Annotated[
+    mode: DrainMode = entry(
         DrainMode,
-        Key(
-            choice(DrainMode),
-            "none (clients move at once) or pin (open connections stay with the old backend for a while, new TCP "
-            "connections go to the new one).",
-        ),
-    ] = DrainMode.NONE
-    timeout_ms: Annotated[
-        int, Key(values.duration_ms, "Clients move after this time, with all connections that are still open.")
-    ] = 60_000
-    idle_timeout_ms: Annotated[
-        int,
-        Key(values.duration_ms, "They move earlier when the old backend has received no packet of them for this time."),
-    ] = 10_000
+        "none (clients move at once) or pin (open connections stay with the old backend for a while, new TCP "
+        "connections go to the new one).",
+        default=DrainMode.NONE,
+    )
+    timeout_ms: int = entry(
+        values.duration_ms, "Clients move after this time, with all connections that are still open.", default=60_000
+    )
+    idle_timeout_ms: int = entry(
+        values.duration_ms,
+        "They move earlier when the old backend has received no packet of them for this time.",
+        default=10_000,
+    )
 
 
 AT_ONCE = Drain()
@@ -95,110 +93,95 @@ class AllDown(Enum):
     DROP = "drop"
 
 
-@dataclass(frozen=True, slots=True)
+@keyed()
 class Health:
     """The health check of backends, made by `xenoovs agent`. A key of a service goes before the one of the file."""
 
-    probe: Annotated[ProbeKind, Key(choice(ProbeKind), "What is sent to each backend.", default=ProbeKind.NONE)]
-    port: Annotated[
-        int | None,
-        Key(
-            values.port, "Port of tcp, http, https, dns and udp probes; left out: the first port of the service.", 8080
-        ),
-    ] = None
-    interface: Annotated[
-        str | None, Key(values.device, "Device to send probes through; an arp probe needs one.", "en3f0pf0sf0")
-    ] = None
-    netns: Annotated[
-        str | None, Key(values.name, "Network namespace to send probes from (see ip-netns(8)).", "probes")
-    ] = None
-    path: Annotated[str, Key(values.path, "Path that an http or https probe requests.")] = "/"
-    host: Annotated[
-        str | None, Key(values.host, "Host header of an http or https probe; left out: the address.", "www.example.org")
-    ] = None
-    status: Annotated[
-        tuple[int, int],
-        Key(
-            values.status,
-            "Status, or range of statuses, that an http or https probe accepts. Redirections are not followed.",
-        ),
-    ] = (200, 399)
-    body: Annotated[str, Key(values.text, "Text that the body of the answer must contain, in its first MiB.")] = ""
-    ca_file: Annotated[
-        str | None,
-        Key(
-            values.file,
-            "Authorities that an https probe trusts (PEM); left out: those of the system.",
-            "/etc/ssl/ca.pem",
-        ),
-    ] = None
-    server_name: Annotated[
-        str | None,
-        Key(
-            values.host,
-            "Name in the certificate, also sent as SNI; left out: `host`, else the address.",
-            "www.example.org",
-        ),
-    ] = None
-    insecure: Annotated[bool, Key(values.flag, "Whether an https probe accepts any certificate.")] = False
-    command: Annotated[
-        tuple[str, ...],
-        Key(
-            values.command,
-            "Program and arguments of an exec probe, without a shell; status 0 means healthy. Its environment has "
-            "XENOOVS_ADDRESS, XENOOVS_MAC and XENOOVS_PORT. The agent runs programs only with --allow-exec.",
-            ["/usr/local/bin/check-web", "--quick"],
-        ),
-    ] = ()
-    query: Annotated[str, Key(values.query, "Name whose address a dns probe requests.", "example.org")] = NO_QUERY
-    send: Annotated[str, Key(values.text, "Text that a udp probe sends.")] = ""
-    expect: Annotated[str, Key(values.text, "Text that the answer to a udp probe must contain.")] = ""
-    interval_ms: Annotated[int, Key(values.duration_ms, "Time from one probe to the next.")] = 1000
-    fast_interval_ms: Annotated[
-        int, Key(values.duration_ms, "The same while results contradict the state; left out: a quarter of `interval`.")
-    ] = 250
-    timeout_ms: Annotated[
-        int, Key(values.duration_ms, "A probe without an answer by then has failed; left out: half of `interval`.")
-    ] = 500
-    rise: Annotated[int, Key(values.count, "Number of answers in a row that bring a backend back.")] = 2
-    fall: Annotated[int, Key(values.count, "Number of failures in a row that take a backend out.")] = 3
-    jitter: Annotated[
-        Fraction,
-        Key(
-            values.part, "Each interval is shortened at random by up to this part, so that probes are spread over time."
-        ),
-    ] = Fraction(1, 10)
-    ramp_ms: Annotated[
-        int | None,
-        Key(
-            values.duration_ms,
-            "Slow start: a new or returning backend gets its clients in eight steps during this time; left out: all "
-            "at once.",
-            "30s",
-        ),
-    ] = None
-    initial: Annotated[
+    probe: ProbeKind = entry(ProbeKind, "What is sent to each backend.", absent=ProbeKind.NONE)
+    port: int | None = entry(
+        values.port,
+        "Port of tcp, http, https, dns and udp probes; left out: the first port of the service.",
+        8080,
+        default=None,
+    )
+    interface: str | None = entry(
+        values.device, "Device to send probes through; an arp probe needs one.", "en3f0pf0sf0", default=None
+    )
+    netns: str | None = entry(
+        values.name, "Network namespace to send probes from (see ip-netns(8)).", "probes", default=None
+    )
+    path: str = entry(values.path, "Path that an http or https probe requests.", default="/")
+    host: str | None = entry(
+        values.host, "Host header of an http or https probe; left out: the address.", "www.example.org", default=None
+    )
+    status: tuple[int, int] = entry(
+        values.status,
+        "Status, or range of statuses, that an http or https probe accepts. Redirections are not followed.",
+        default=(200, 399),
+    )
+    body: str = entry(values.text, "Text that the body of the answer must contain, in its first MiB.", default="")
+    ca_file: str | None = entry(
+        values.file,
+        "Authorities that an https probe trusts (PEM); left out: those of the system.",
+        "/etc/ssl/ca.pem",
+        default=None,
+    )
+    server_name: str | None = entry(
+        values.host,
+        "Name in the certificate, also sent as SNI; left out: `host`, else the address.",
+        "www.example.org",
+        default=None,
+    )
+    insecure: bool = entry(values.flag, "Whether an https probe accepts any certificate.", default=False)
+    command: tuple[str, ...] = entry(
+        values.command,
+        "Program and arguments of an exec probe, without a shell; status 0 means healthy. Its environment has "
+        "XENOOVS_ADDRESS, XENOOVS_MAC and XENOOVS_PORT. The agent runs programs only with --allow-exec.",
+        ["/usr/local/bin/check-web", "--quick"],
+        default=(),
+    )
+    query: str = entry(values.query, "Name whose address a dns probe requests.", "example.org", default=NO_QUERY)
+    send: str = entry(values.text, "Text that a udp probe sends.", default="")
+    expect: str = entry(values.text, "Text that the answer to a udp probe must contain.", default="")
+    interval_ms: int = entry(values.duration_ms, "Time from one probe to the next.", default=1000)
+    fast_interval_ms: int = entry(
+        values.duration_ms,
+        "The same while results contradict the state; left out: a quarter of `interval`.",
+        default=250,
+    )
+    timeout_ms: int = entry(
+        values.duration_ms, "A probe without an answer by then has failed; left out: half of `interval`.", default=500
+    )
+    rise: int = entry(values.count, "Number of answers in a row that bring a backend back.", default=2)
+    fall: int = entry(values.count, "Number of failures in a row that take a backend out.", default=3)
+    jitter: Fraction = entry(
+        values.part,
+        "Each interval is shortened at random by up to this part, so that probes are spread over time.",
+        default=Fraction(1, 10),
+    )
+    ramp_ms: int | None = entry(
+        values.duration_ms,
+        "Slow start: a new or returning backend gets its clients in eight steps during this time; left out: all "
+        "at once.",
+        "30s",
+        default=None,
+    )
+    initial: Initial = entry(
         Initial,
-        Key(
-            choice(Initial),
-            "State of a new backend: up (the first result decides) or down (ejected until `rise` good results).",
-        ),
-    ] = Initial.UP
-    max_down: Annotated[
-        Fraction,
-        Key(
-            values.part,
-            "At most this part of the backends is ejected at once, rounded down; others that are down keep their "
-            "clients. Not while a backup is up.",
-        ),
-    ] = Fraction(1, 2)
-    on_all_down: Annotated[
+        "State of a new backend: up (the first result decides) or down (ejected until `rise` good results).",
+        default=Initial.UP,
+    )
+    max_down: Fraction = entry(
+        values.part,
+        "At most this part of the backends is ejected at once, rounded down; others that are down keep their "
+        "clients. Not while a backup is up.",
+        default=Fraction(1, 2),
+    )
+    on_all_down: AllDown = entry(
         AllDown,
-        Key(
-            choice(AllDown),
-            "When no backend answers, nor any backup: keep (max_down applies, clients stay) or drop (their packets).",
-        ),
-    ] = AllDown.KEEP
+        "When no backend answers, nor any backup: keep (max_down applies, clients stay) or drop (their packets).",
+        default=AllDown.KEEP,
+    )
 
     @property
     def of_check(self) -> Health:
@@ -210,44 +193,42 @@ class Health:
 # A command that is run when backends or services change their state.
 
 
-@dataclass(frozen=True, slots=True)
+@keyed()
 class Notify:
     """A command that `xenoovs agent` runs when a backend or a service changes its state. A key of a service goes before
     the one of the file."""
 
-    command: Annotated[
-        tuple[str, ...],
-        Key(
-            values.command,
-            "Program and arguments, without a shell. Three more arguments follow: BACKEND or SERVICE, its name, and "
-            "UP, DOWN or BACKUP; its environment has more (see the agent's page). The agent runs programs only with "
-            "--allow-exec.",
-            ["/usr/local/bin/page-me"],
-        ),
-    ]
-    timeout_ms: Annotated[int, Key(values.duration_ms, "The program is killed after this time.")] = 30_000
+    command: tuple[str, ...] = entry(
+        values.command,
+        "Program and arguments, without a shell. Three more arguments follow: BACKEND or SERVICE, its name, and "
+        "UP, DOWN or BACKUP; its environment has more (see the agent's page). The agent runs programs only with "
+        "--allow-exec.",
+        ["/usr/local/bin/page-me"],
+    )
+    timeout_ms: int = entry(values.duration_ms, "The program is killed after this time.", default=30_000)
 
 
 # What servers advertise about themselves.
 
 
-@dataclass(frozen=True, slots=True)
+@keyed()
 class AgentCheck:
     """Servers advertise their weight and state over TCP, as for `agent-check` of HAProxy.
 
     A key of a service goes before the one of the file.
     """
 
-    port: Annotated[int, Key(values.port, "Port of the agent on every server.", 9707)]
-    send: Annotated[str, Key(values.text, "Text that is sent to the agent first.", "web\n")] = ""
-    interval_ms: Annotated[int, Key(values.duration_ms, "Time from one request to the next.")] = 2000
-    timeout_ms: Annotated[int, Key(values.duration_ms, "A request without a reply by then has failed.")] = 1000
-    interface: Annotated[str | None, Key(values.device, "Device to ask through.", "en3f0pf0sf0")] = None
-    netns: Annotated[str | None, Key(values.name, "Network namespace to ask from (see ip-netns(8)).", "probes")] = None
-    min_change: Annotated[
-        Fraction,
-        Key(values.part, "An advertised weight that differs by less than this from the one in use does not change it."),
-    ] = Fraction(1, 10)
+    port: int = entry(values.port, "Port of the agent on every server.", 9707)
+    send: str = entry(values.text, "Text that is sent to the agent first.", "web\n", default="")
+    interval_ms: int = entry(values.duration_ms, "Time from one request to the next.", default=2000)
+    timeout_ms: int = entry(values.duration_ms, "A request without a reply by then has failed.", default=1000)
+    interface: str | None = entry(values.device, "Device to ask through.", "en3f0pf0sf0", default=None)
+    netns: str | None = entry(values.name, "Network namespace to ask from (see ip-netns(8)).", "probes", default=None)
+    min_change: Fraction = entry(
+        values.part,
+        "An advertised weight that differs by less than this from the one in use does not change it.",
+        default=Fraction(1, 10),
+    )
 
 
 # A backend: one real server that answers for a service.
@@ -286,24 +267,18 @@ class AgentExit(Enum):
     WITHDRAW = "withdraw"
 
 
-@dataclass(frozen=True, slots=True)
+@keyed()
 class Announce:
     """The announcement of VIPs by the routing daemon of this host, made by `xenoovs agent`."""
 
-    bgp: Annotated[
-        BgpSpeaker,
-        Key(
-            choice(BgpSpeaker),
-            "frr: while a VIP has a backend that serves, the host has a route for it that FRR redistributes.",
-        ),
-    ]
-    on_agent_exit: Annotated[
+    bgp: BgpSpeaker = entry(
+        BgpSpeaker, "frr: while a VIP has a backend that serves, the host has a route for it that FRR redistributes."
+    )
+    on_agent_exit: AgentExit = entry(
         AgentExit,
-        Key(
-            choice(AgentExit),
-            "When the agent ends, also by a crash: keep (the flows stay, and so do the routes) or withdraw.",
-        ),
-    ] = AgentExit.KEEP
+        "When the agent ends, also by a crash: keep (the flows stay, and so do the routes) or withdraw.",
+        default=AgentExit.KEEP,
+    )
 
 
 # Destination NAT, without a state: packets of clients get a backend's address, packets of the backend the VIP.
@@ -316,30 +291,26 @@ class ServiceMode(Enum):
     NAT = "nat"
 
 
-@dataclass(frozen=True, slots=True)
+@keyed()
 class Nat:
     """The way back of a service with `mode: nat`."""
 
-    return_mac: Annotated[
-        Mac | None,
-        Key(
-            values.mac,
-            "Destination MAC that packets from backends get: that of the router to the clients. Left out: they keep "
-            "the one that the backend sends to.",
-            "02:00:5e:10:00:fe",
-        ),
-    ] = None
-    clients: Annotated[
-        tuple[IPv4Network, ...],
-        Key(
-            Listed(values.client_network, may_be_one=True),
-            "Network, or networks, of the clients. What backends send elsewhere from the same port, such as answers to "
-            "health probes, is then left alone; each network is one hardware entry more for each backend. Left out: "
-            "all destinations.",
-            "10.9.0.0/16",
-            ["10.9.0.0/16", "10.10.0.0/16"],
-        ),
-    ] = ()
+    return_mac: Mac | None = entry(
+        values.mac,
+        "Destination MAC that packets from backends get: that of the router to the clients. Left out: they keep "
+        "the one that the backend sends to.",
+        "02:00:5e:10:00:fe",
+        default=None,
+    )
+    clients: tuple[IPv4Network, ...] = entry(
+        Listed(values.client_network, may_be_one=True),
+        "Network, or networks, of the clients. What backends send elsewhere from the same port, such as answers to "
+        "health probes, is then left alone; each network is one hardware entry more for each backend. Left out: "
+        "all destinations.",
+        "10.9.0.0/16",
+        ["10.9.0.0/16", "10.10.0.0/16"],
+        default=(),
+    )
 
 
 # A service: what clients connect to, and how its clients are split over backends.
@@ -576,51 +547,44 @@ class Failover(Enum):
     IN_SWITCH = "in_switch"
 
 
-@dataclass(frozen=True, slots=True)
+@keyed()
 class Uplinks:
     """The bridge and its ports."""
 
-    bridge: Annotated[str, Key(values.device, "Open vSwitch bridge.", default="ovsbr1")]
-    datapath_id: Annotated[
-        int | None,
-        Key(
-            values.datapath_id,
-            "Its datapath id, 16 hexadecimal digits in quotes (`ovs-vsctl get bridge ovsbr1 datapath_id`). It tells "
-            "bridges of one name on several hosts apart, and keeps the config off every other bridge. Left out: any.",
-            "0000c470bda056ac",
-        ),
-    ] = field(default=None, kw_only=True)
-    ingress: Annotated[
-        tuple[str, ...],
-        Key(Listed(values.port_name, may_be_one=True), "Port, or ports, where client traffic enters.", ["p0"]),
-    ]
-    egress: Annotated[str, Key(values.port_name, "Port towards backends that name none of their own.", "p1")]
-    other_traffic: Annotated[
+    bridge: str = entry(values.device, "Open vSwitch bridge.", absent="ovsbr1")
+    datapath_id: int | None = entry(
+        values.datapath_id,
+        "Its datapath id, 16 hexadecimal digits in quotes (`ovs-vsctl get bridge ovsbr1 datapath_id`). It tells "
+        "bridges of one name on several hosts apart, and keeps the config off every other bridge. Left out: any.",
+        "0000c470bda056ac",
+        default=None,
+        kw_only=True,
+    )
+    ingress: tuple[str, ...] = entry(
+        Listed(values.port_name, may_be_one=True), "Port, or ports, where client traffic enters.", ["p0"]
+    )
+    egress: str = entry(values.port_name, "Port towards backends that name none of their own.", "p1")
+    other_traffic: OtherTraffic = entry(
         OtherTraffic,
-        Key(
-            choice(OtherTraffic),
-            "Packets of no service: passthrough (ingress to egress and back), normal (the bridge learns and switches), "
-            "drop, or leave (other flows of the bridge decide).",
-            default=OtherTraffic.PASSTHROUGH,
-        ),
-    ]
-    failover: Annotated[
-        Failover | None,
-        Key(
-            choice(Failover),
-            "Who moves the clients of a backend whose port is dead. in_switch: Open vSwitch itself, in milliseconds, "
-            "by groups of next hops, unless all backends share a port; blocks of an ejected backend then move whole. "
-            "Left out: the agent.",
-        ),
-    ] = field(default=None, kw_only=True)
-    depth: Annotated[
-        int | None,
-        Key(
-            values.depth,
-            "With `failover: in_switch`, the next hops in a group: 2, as if left out, survive one dead port, 3 two.",
-            3,
-        ),
-    ] = field(default=None, kw_only=True)
+        "Packets of no service: passthrough (ingress to egress and back), normal (the bridge learns and switches), "
+        "drop, or leave (other flows of the bridge decide).",
+        absent=OtherTraffic.PASSTHROUGH,
+    )
+    failover: Failover | None = entry(
+        Failover,
+        "Who moves the clients of a backend whose port is dead. in_switch: Open vSwitch itself, in milliseconds, "
+        "by groups of next hops, unless all backends share a port; blocks of an ejected backend then move whole. "
+        "Left out: the agent.",
+        default=None,
+        kw_only=True,
+    )
+    depth: int | None = entry(
+        values.depth,
+        "With `failover: in_switch`, the next hops in a group: 2, as if left out, survive one dead port, 3 two.",
+        3,
+        default=None,
+        kw_only=True,
+    )
 
     @property
     def buckets(self) -> int:

@@ -140,7 +140,7 @@ def _taken(
         if not isinstance(tree, dict) or not (keys := form.refused.keys() & tree.keys()):
             return tree, values
         for key in sorted(keys):
-            values[key], remarks = read(form.slots[key].declared.parser, tree[key])
+            values[key], remarks = read(form.keys[key].parser, tree[key])
             for each in remarks:
                 part, place = joined.locate((*path, key, *each.path))
                 findings.append(part.finding(place, each.message))

@@ -6,14 +6,14 @@ A form is made when a file first has its mapping.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from functools import cache, cached_property, partial
 from inspect import cleandoc
-from types import MappingProxyType
-from typing import Any, get_type_hints
+from typing import Any
 
 from xenoovs.dataclass import MISSING, dataclass, fields, replace
 from xenoovs.errors import did_you_mean
-from xenoovs.model.values import MAX_ITEMS, Key, Remark, Value, show
+from xenoovs.model.values import MAX_ITEMS, Key, Remark, Value, choice, show
 
 
 class Mistakes(ValueError):
@@ -29,19 +29,6 @@ def _inside(step: str | int, error: ValueError) -> list[Remark]:
     if isinstance(error, Mistakes):
         return [replace(remark, path=(step, *remark.path)) for remark in error.remarks]
     return [Remark((step,), str(error))]
-
-
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """A key of a form, and the field of the model that it fills."""
-
-    key: str
-    field: str
-    declared: Key
-    parse: Callable[[object], Any]
-    write: Callable[[Any], Any]
-    default: Any
-    is_required: bool
 
 
 class Form:
@@ -60,50 +47,43 @@ class Form:
         meaning: str = "",
         is_partial: bool = False,
         without: Iterable[str] = (),
-        more: Mapping[str, Key] = MappingProxyType({}),
-        elsewhere: Mapping[str, str] = MappingProxyType({}),
+        more: dict[str, Key] | None = None,
+        elsewhere: dict[str, str] | None = None,
     ) -> None:
         self.model, self.is_partial = model, is_partial
         self.name = f"{name or model.__name__.removesuffix('Form')}Config"
         self.meaning = meaning or cleandoc(model.__doc__ or "")
-        self._without, self._more, self._elsewhere = without, more, elsewhere
+        self._without, self._more, self._elsewhere = without, more or {}, elsewhere or {}
 
     @cached_property
-    def slots(self) -> dict[str, _Slot]:
+    def keys(self) -> dict[str, Key]:
         """The keys by name."""
-        hints, slots = get_type_hints(self.model, include_extras=True), list[_Slot]()
-        for each in fields(self.model):
-            key = next((one for one in getattr(hints[each.name], "__metadata__", ()) if isinstance(one, Key)), None)
-            if key is not None:
-                value = each.default if each.default_factory is MISSING else each.default_factory()
-                slots.append(self._slot(each.name, key, value if key.default is MISSING else key.default))
-        slots += [self._slot(name, key, None) for name, key in self._more.items()]
-        return {slot.key: slot for slot in slots if slot.key not in self._without}
-
-    def _slot(self, name: str, key: Key, default: Any) -> _Slot:
-        form, is_required = reader_of(key.parser), default is MISSING and not self.is_partial
-        written = key.name or name.removesuffix("_ms").removesuffix("_us")
-        return _Slot(written, name, key, form.parse, form.write, default, is_required)
+        found = {each.name: each.metadata["key"] for each in fields(self.model) if "key" in each.metadata} | self._more
+        for name, key in found.items():
+            reader = reader_of(key.parser)
+            key.field, key.parse, key.write = name, reader.parse, reader.write
+            key.name = key.name or name.removesuffix("_ms").removesuffix("_us")
+        return {key.name: key for key in found.values() if key.name not in self._without}
 
     @cached_property
     def refused(self) -> dict[str, str]:
         """The keys that only other files have, each with what to write instead."""
-        listed = {slot.key: slot.declared.elsewhere for slot in self.slots.values() if slot.declared.elsewhere}
-        return {**listed, **self._elsewhere}
+        return {key.name: key.elsewhere for key in self.keys.values() if key.elsewhere} | self._elsewhere
 
     @cached_property
-    def _known(self) -> dict[str, _Slot]:
-        return {key: slot for key, slot in self.slots.items() if key not in self.refused}
+    def _known(self) -> dict[str, Key]:
+        return {name: key for name, key in self.keys.items() if name not in self.refused}
 
     @cached_property
-    def _required(self) -> dict[str, _Slot]:
-        return {key: slot for key, slot in self.slots.items() if slot.is_required}
+    def _required(self) -> dict[str, Key]:
+        return {name: key for name, key in self.keys.items() if key.default is MISSING and not self.is_partial}
 
     @cached_property
     def _absent(self) -> dict[str, Any]:
         """What fields have whose key is left out, where the model does not say it."""
-        given = () if self.is_partial else self.slots.values()
-        return {slot.field: slot.declared.default for slot in given if slot.declared.default is not MISSING}
+        given = {each.name for each in fields(self.model) if each.default is MISSING is each.default_factory}
+        found = () if self.is_partial else self.keys.values()
+        return {key.field: key.default for key in found if key.field in given and key.default is not MISSING}
 
     def parse(self, tree: object) -> Any:
         """Return what a mapping means: the model, or of a partial form a mapping of its fields. Raises Mistakes: all
@@ -113,15 +93,14 @@ class Form:
                 [Remark((), f"{show(tree)} is not a mapping; write keys and values here: {', '.join(self._known)}")]
             )
         values, wrong = dict(self._absent), list[Remark]()
-        for key, value in tree.items():
-            slot = self.slots.get(key)
-            if slot is None or key in self.refused:
-                wrong.append(Remark((key,), self._unknown(key), at_key=True))
+        for name, value in tree.items():
+            if (key := self._known.get(name)) is None:
+                wrong.append(Remark((name,), self._unknown(name), at_key=True))
                 continue
             try:
-                values[slot.field] = slot.parse(value)
+                values[key.field] = key.parse(value)
             except ValueError as error:
-                wrong += _inside(key, error)
+                wrong += _inside(name, error)
         if len(tree) < len(self._required) or not self._required.keys() <= tree.keys():
             missing = (key for key in self._required if key not in tree)
             wrong += [Remark((key,), f"this key is required; add `{key}:` here") for key in missing]
@@ -140,24 +119,23 @@ class Form:
         if part is None:
             return None
         value_of, tree = part.get if isinstance(part, dict) else partial(getattr, part), dict[str, Value]()
-        for key, slot in self._known.items():
-            value = value_of(slot.field)
-            if value is not None and not (slot.declared.is_unsaid and value == slot.default):
-                written = slot.write(value)
+        for name, key in self._known.items():
+            value = value_of(key.field)
+            if value is not None and not (key.is_unsaid and value == key.default):
+                written = key.write(value)
                 if written is not None and written != [] and written != {}:
-                    tree[key] = written
+                    tree[name] = written
         return tree
 
     def describe(self, described: dict[str, Any]) -> dict[str, Any]:
         """Return the JSON Schema of the form; add those of the forms inside of it to `described`, by name."""
-        keys = {slot.key: self._describe(slot, described) for slot in self.slots.values()}
-        required = [slot.key for slot in self._required.values() if not slot.declared.may_be_default]
+        keys = {name: self._describe(key, described) for name, key in self.keys.items()}
+        required = [name for name, key in self._required.items() if not key.may_be_default]
         meaning = {"description": self.meaning} if self.meaning else {}
         form: dict[str, Any] = {"additionalProperties": False, **meaning, "properties": keys}
         return {**form, **({"required": required} if required else {}), "type": "object"}
 
-    def _describe(self, slot: _Slot, described: dict[str, Any]) -> dict[str, Any]:
-        key = slot.declared
+    def _describe(self, key: Key, described: dict[str, Any]) -> dict[str, Any]:
         schema = dict(schema_of(key.parser, described))
         if key.meaning:
             schema["description"] = key.meaning
@@ -165,8 +143,8 @@ class Form:
             schema["examples"] = list(key.examples)
         # What `defaults` lack has no value there.
         is_open = self.is_partial and (key.examples or self._without)
-        if "$ref" not in schema and slot.default is not MISSING and not is_open:
-            default = slot.write(slot.default)
+        if "$ref" not in schema and key.default is not MISSING and not is_open:
+            default = key.write(key.default)
             if default is not None and default != []:
                 schema["default"] = default
         return dict(sorted(schema.items()))
@@ -180,7 +158,9 @@ def form_of(model: type[Any], *, is_partial: bool = False) -> Form:
 
 def reader_of(parser: Any) -> Any:
     """Return what reads, writes and describes what the parser of a `Key` reads: of a part of the model its form."""
-    return form_of(parser) if isinstance(parser, type) else parser
+    if isinstance(parser, type):
+        return choice(parser) if issubclass(parser, Enum) else form_of(parser)  # type: ignore[arg-type]
+    return parser
 
 
 def read(form: Any, tree: Value) -> tuple[Any, list[Remark]]:

@@ -103,7 +103,7 @@ def test_a_config_is_read_without_pydantic_and_without_forms_that_it_does_not_us
         from xenoovs.model.form import form_of
         from xenoovs.model.tunnel import HostTunnel
         load_config(Path(sys.argv[1]))
-        print("pydantic" in sys.modules, "slots" in vars(form_of(HostTunnel)))
+        print("pydantic" in sys.modules, "keys" in vars(form_of(HostTunnel)))
     """
     argv = [sys.executable, "-c", code, QUICKSTART]
     assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout == "False False\n"

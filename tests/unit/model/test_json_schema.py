@@ -57,7 +57,7 @@ def test_the_file_of_an_agent_in_a_fleet_is_valid_and_no_other_may_have_its_key(
 
 def test_it_is_a_json_schema_with_the_keys_of_the_loader_and_each_has_a_description_and_examples_or_a_choice() -> None:
     jsonschema.Draft202012Validator.check_schema(json_schema())
-    assert list(json_schema()["properties"]) == list(FILE.slots)
+    assert list(json_schema()["properties"]) == list(FILE.keys)
     assert json_schema()["additionalProperties"] is False
     for form in [json_schema(), *json_schema()["$defs"].values()]:
         for name, key in form["properties"].items():
