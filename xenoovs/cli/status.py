@@ -225,25 +225,21 @@ def _reports(balancer: Balancer, switch: Switch, *, interval_s: float) -> Iterat
     from xenoovs.compile.program import compile_onto
     from xenoovs.judge.traffic import traffic_report
 
-    bridge = balancer.uplinks.bridge
-    observed = switch.dump_flows(bridge)
-    before_s = time.monotonic()
-    program = compile_onto(balancer, observed)
-    before = traffic_report(program, observed)
-    if interval_s == 0:
-        yield before
-        return
+    is_pinned = any(service.drain.mode is DrainMode.PIN for service in balancer.services)
+    before, before_s = None, 0.0
     while True:
-        time.sleep(interval_s)
-        observed = switch.dump_flows(bridge)
-        now_s = time.monotonic()
-        if before.drains or any(service.drain.mode is DrainMode.PIN for service in balancer.services):
+        observed, now_s = switch.dump_flows(balancer.uplinks.bridge), time.monotonic()
+        if before is None or before.drains or is_pinned:
             program = compile_onto(balancer, observed)
         now = traffic_report(program, observed)
-        # More than the interval on a slow machine.
-        apart_s, pairs = now_s - before_s, zip(now.backends, before.backends, strict=True)
-        yield replace(now, backends=tuple(_with_rates(*each, apart_s) for each in pairs))
+        if before is not None:
+            # More than the interval on a slow machine.
+            apart_s, pairs = now_s - before_s, zip(now.backends, before.backends, strict=True)
+            yield replace(now, backends=tuple(_with_rates(*each, apart_s) for each in pairs))
+        elif interval_s == 0:
+            yield now
         before, before_s = now, now_s
+        time.sleep(interval_s)
 
 
 def _with_rates(now: BackendTraffic, before: BackendTraffic, apart_s: float) -> BackendTraffic:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import click
@@ -79,14 +80,13 @@ def names_of(row: BackendRow) -> Names:
 
 def sorted_rows(snapshot: Snapshot, sort: Sort) -> tuple[BackendRow, ...]:
     """Return all backends in this order; equal ones stay in the order of the config."""
-    listed = [*backend_rows(snapshot)]
-    if sort is Sort.PPS:
-        listed.sort(key=lambda row: -(row.value.rate.pps if row.value.rate else -1.0))
-    elif sort is Sort.SOFTWARE:
-        listed.sort(key=lambda row: -row.value.software_pps)
-    elif sort is Sort.STATE:
-        listed.sort(key=lambda row: _WORST_FIRST.index(row.value.state))
-    return tuple(listed)
+    ranks: dict[Sort, Callable[[BackendView], float]] = {
+        Sort.CONFIG: lambda _: 0,
+        Sort.PPS: lambda backend: -(backend.rate.pps if backend.rate else -1.0),
+        Sort.SOFTWARE: lambda backend: -backend.software_pps,
+        Sort.STATE: lambda backend: _WORST_FIRST.index(backend.state),
+    }
+    return tuple(sorted(backend_rows(snapshot), key=lambda row: ranks[sort](row.value)))
 
 
 def chosen_index(view: View, listed: Sequence[BackendRow]) -> int:
@@ -188,12 +188,10 @@ def _totals(snapshot: Snapshot) -> str:
 
 def _items(listed: tuple[BackendRow, ...], *, is_flat: bool) -> Iterator[Item]:
     """Yield an item for each line: backends and, where they are grouped, their services above them."""
-    before: ServiceView | None = None
-    for row in listed:
-        if not is_flat and row.parent is not before:
-            before = row.parent
-            yield row.parent
-        yield row
+    for service, rows in groupby(listed, key=lambda row: None if is_flat else row.parent):
+        if service is not None:
+            yield service
+        yield from rows
 
 
 def _window(items: list[Item], chosen: BackendRow | None, *, room: int) -> list[Item]:

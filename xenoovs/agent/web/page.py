@@ -9,15 +9,15 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from itertools import groupby
+from typing import Any
 
 from aiohttp import web
 
 from xenoovs.agent.control.limits import run_beside
-from xenoovs.datapath.megaflow import Verdict
 from xenoovs.log import render_facts
 from xenoovs.openflow.text import render_bits
 from xenoovs.show.codec import to_json
-from xenoovs.show.column import Row, column, columns_of, page_table, record
+from xenoovs.show.column import Row, columns_of, page_table
 from xenoovs.show.conditions import addressed, hardware_share, headline, notices
 from xenoovs.show.paths import RemoteView
 from xenoovs.show.snapshot import BackendState, BackendView, BlockView, LazySnapshot, ServiceView, totals
@@ -88,25 +88,12 @@ def _is_in_trouble(service: ServiceView) -> bool:
 # The clients of a service as a strip: one cell for each block, or for each column if there are too many blocks.
 
 
-@record
-class Cell:
-    """A cell of a strip."""
-
-    start: float = column("From 0 to 1.")
-    size: float = column("From 0 to 1.")
-    backend: str = column("Its name.")
-    verdict: Verdict | None = column("Null: not sampled yet.")
-    tip: str = column("Describes it.")
+def cells(blocks: Sequence[BlockView]) -> list[dict[str, Any]]:
+    """Return the cells in the order of drawing: later cells cover earlier ones. `start` and `size` are from 0 to 1."""
+    return [_cell(b, b.start, b.size, _bits(b)) for b in blocks] if len(blocks) <= COLUMNS else list(_runs(blocks))
 
 
-def cells(blocks: Sequence[BlockView]) -> tuple[Cell, ...]:
-    """Return the cells in the order of drawing: later cells cover earlier ones."""
-    if len(blocks) <= COLUMNS:
-        return tuple(Cell(b.start, b.size, b.backend, b.verdict, _tip(b)) for b in blocks)
-    return tuple(_runs(blocks))
-
-
-def _runs(blocks: Sequence[BlockView]) -> Iterator[Cell]:
+def _runs(blocks: Sequence[BlockView]) -> Iterator[dict[str, Any]]:
     """Yield one cell for each run of columns with the same backend and verdict."""
     columns: list[BlockView | None] = [None] * COLUMNS
     for block in blocks:
@@ -118,18 +105,19 @@ def _runs(blocks: Sequence[BlockView]) -> Iterator[Cell]:
         here, *others = run
         size = 1 + len(others)
         if here is not None:
-            tip = f"{here.backend} · {_word(here.verdict)} · {len(blocks)} blocks in {COLUMNS} columns"
-            yield Cell(start / COLUMNS, size / COLUMNS, here.backend, here.verdict, tip)
+            yield _cell(here, start / COLUMNS, size / COLUMNS, f"{len(blocks)} blocks in {COLUMNS} columns")
         start += size
 
 
-def _tip(block: BlockView) -> str:
+def _bits(block: BlockView) -> str:
     value, mask = (render_bits(block.field, bits) for bits in (block.value, block.mask))
-    return f"{block.backend} · {_word(block.verdict)} · {block.field}={value}/{mask}"
+    return f"{block.field}={value}/{mask}"
 
 
-def _word(verdict: Verdict | None) -> str:
-    return "not sampled yet" if verdict is None else verdict.value
+def _cell(block: BlockView, start: float, size: float, clients: str) -> dict[str, Any]:
+    verdict = None if block.verdict is None else block.verdict.value
+    tip = f"{block.backend} · {verdict or 'not sampled yet'} · {clients}"
+    return {"start": start, "size": size, "backend": block.backend, "verdict": verdict, "tip": tip}
 
 
 # The files, and the routes.
