@@ -228,7 +228,8 @@ class Search:
         self._remote = remote
         self._found: dict[int, dict[int, IPv4Address]] = {port: {} for port in ports}
         self._idents = idents
-        self._sent: dict[int, dict[int, set[int]]] = {port: {ttl: set() for ttl in DISTANCES} for port in self._found}
+        self._sent: dict[tuple[int, int], int] = {}
+        """The TTL of each probe, by its source port and ident."""
 
     @property
     def has_gap(self) -> bool:
@@ -256,19 +257,16 @@ class Search:
             for port, routers in self._found.items():
                 if ttl not in routers:
                     ident = next(self._idents)
-                    self._sent[port][ttl].add(ident)
+                    self._sent[port, ident] = ttl
                     yield TtlProbe(port, ttl, ident)
 
     def quoted(self, quote: Quote) -> bool:
         """Count a quote of a probe of this search. Return whether it is one."""
-        sent = self._sent.get(quote.source_port)
-        if sent is None or quote.remote != self._remote:
+        ttl = self._sent.get((quote.source_port, quote.ident))
+        if ttl is None or quote.remote != self._remote:
             return False
-        for ttl, idents in sent.items():
-            if quote.ident in idents:
-                self._found[quote.source_port].setdefault(ttl, quote.router)
-                return True
-        return False
+        self._found[quote.source_port].setdefault(ttl, quote.router)
+        return True
 
     def differing(self, most: int, *, keep: Iterable[int] = ()) -> tuple[int, ...]:
         """Return ports on different paths, at most `most`: first those to keep, then those with the most answers."""

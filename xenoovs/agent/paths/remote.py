@@ -53,12 +53,9 @@ class ProbedPath:
     address: IPv4Address
 
 
-@dataclass(frozen=True, slots=True)
-class LastMove:
-    """The last move of blocks. `text`: for operators. `at_s`: UTC."""
-
-    text: str
-    at_s: float
+LastMove = tuple[str, float | None]
+"""The last move of blocks as text for operators, and when, UTC."""
+NO_MOVE: LastMove = "", None
 
 
 class ProbedRemote:
@@ -88,7 +85,7 @@ class ProbedRemote:
         self.rounds = Rounds(number, source, timeout_us=tunnel.probe.timeout_ms * 1000)
         self.record, self.verdict = Record((PathRecord(),) * len(paths)), RemoteVerdict((PathVerdict(),) * len(paths))
         self.moves = Counter[str]()
-        self.last_move: LastMove | None = None
+        self.last_move = NO_MOVE
         self.departures: dict[str, LastMove] = {}
         self.shifted: dict[int, tuple[BlockShift, float]] = {}
         self.hops: dict[int, str] = {}
@@ -136,7 +133,7 @@ class ProbedRemote:
         self.rounds.begin(len(self.paths), tos=self.way_back_tos, now_us=now_us())
         for index in _CHANCE.sample(range(len(self.paths)), len(self.paths)):
             nonce = int.from_bytes(os.urandom(8), "big")
-            token = self.rounds.probe(index, nonce=nonce)
+            token = self.rounds.token(nonce=nonce)
             try:
                 sent_us = port.send(heads[index] + payload(token))
             except OSError:
@@ -145,7 +142,7 @@ class ProbedRemote:
             if sent_us is None:
                 self._abandon_round()
                 return
-            self.rounds.sent(token, sent_us=sent_us)
+            self.rounds.sent(token, index, sent_us=sent_us)
 
     def _abandon_round(self) -> None:
         self.rounds.abandon()
@@ -195,10 +192,10 @@ class ProbedRemote:
             parts.append(f"{counted(blocks, 'block')} {names[old]} to {', '.join(targets)}: {reason.value}")
             figures = self._departure_text(old, reason)
             text = f"{counted(blocks, 'block')} left to {', '.join(targets)}: {reason.value}"
-            self.departures[names[old]] = LastMove(f"{text} ({figures})" if figures else text, utc_s)
+            self.departures[names[old]] = (f"{text} ({figures})" if figures else text), utc_s
         # Blocks are restored a few in each decision, and logged together.
         self._restored.update(names[shift.new] for shift in found if shift.reason is MoveReason.RESTORED)
-        self.last_move = LastMove("; ".join(parts), utc_s)
+        self.last_move = "; ".join(parts), utc_s
 
     def log_restored(self) -> None:
         """Log the blocks that were restored, when no more are."""

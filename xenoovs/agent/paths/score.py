@@ -224,84 +224,65 @@ class WaysBack:
 
 @dataclass(slots=True)
 class _Round:
-    """An open round. `missing`: number of probes without an answer. `probes`: the sequence numbers of all."""
+    """An open round. `waiting`: path (index), nonce and time of each probe without an answer, by sequence number."""
 
     tos: int
     ends_us: float
     answers: list[float | None]
-    missing: int
-    probes: list[int] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """A probe without an answer yet. `path`: its index."""
-
-    round: _Round
-    path: int
-    nonce: int
-    sent_us: float
+    waiting: dict[int, tuple[int, int, float]] = field(default_factory=dict)
 
 
 class Rounds:
     """The open rounds of one remote. `forged`: number of answers with another token than was sent, or from another
-    address. `late`: number of answers that were repeated, or after the time-out. `tos`: the TOS of the last answer, and
-    of its probe; None if there was none."""
+    address. `tos`: the TOS of the last answer, and of its probe; None if there was none."""
 
     def __init__(self, number: int, source: IPv4Address, *, timeout_us: float) -> None:
         """Begin without rounds. `number`: of the remote, 32 bits. `source`: the source address of answers."""
-        self.forged = self.late = 0
+        self.forged = 0
         self.tos: tuple[int, int] | None = None
         self._number, self._source, self._timeout_us = number, source, timeout_us
-        self._waiting: dict[int, _Waiting] = {}
         self._open: list[_Round] = []
         self._sequence = 0
 
     def begin(self, paths: int, *, tos: int, now_us: float) -> None:
-        """Begin a round of a probe for each of so many paths, with this TOS. Call `probe` for each."""
-        self._open.append(_Round(tos, now_us + self._timeout_us, [None] * paths, paths))
+        """Begin a round of a probe for each of so many paths, with this TOS."""
+        self._open.append(_Round(tos, now_us + self._timeout_us, [None] * paths))
 
-    def probe(self, path: int, *, nonce: int) -> Token:
-        """Return the token for the probe of a path in the newest round. Call `sent` when it was sent."""
+    def token(self, *, nonce: int) -> Token:
+        """Return the token for the next probe. Call `sent` when it was sent."""
         self._sequence = (self._sequence + 1) & 0xFFFFFFFF
-        newest = self._open[-1]
-        newest.probes.append(self._sequence)
-        self._waiting[self._sequence] = _Waiting(newest, path, nonce, newest.ends_us)
         return Token(self._number, self._sequence, nonce)
+
+    def sent(self, token: Token, path: int, *, sent_us: float) -> None:
+        """Record when the probe of a path (index) of the newest round was sent. Call it before its answer is read."""
+        newest = self._open[-1]
+        newest.waiting[token.sequence] = path, token.nonce, sent_us
+        newest.ends_us = max(newest.ends_us, sent_us + self._timeout_us)
 
     def abandon(self) -> None:
         """Drop the newest round, because a probe could not be sent: it shows nothing about any path."""
-        for sequence in self._open.pop().probes:
-            self._waiting.pop(sequence, None)
-
-    def sent(self, token: Token, *, sent_us: float) -> None:
-        """Record when a probe was sent. Call it before its answer is read."""
-        waiting = self._waiting[token.sequence]
-        waiting.sent_us = sent_us
-        waiting.round.ends_us = max(waiting.round.ends_us, sent_us + self._timeout_us)
+        self._open.pop()
 
     def answered(self, answer: Answer, *, received_us: float) -> bool:
         """Count an answer to a waiting probe. Return whether it is one."""
-        waiting = self._waiting.get(answer.token.sequence)
-        if waiting is None and answer.token.sequence <= self._sequence:
-            self.late += 1
+        sequence = answer.token.sequence
+        asked = next((each for each in self._open if sequence in each.waiting), None)
+        if asked is None and sequence <= self._sequence:
+            # It is repeated, or after the time-out.
             return False
-        if waiting is None or waiting.nonce != answer.token.nonce or answer.source != self._source:
+        if asked is None or asked.waiting[sequence][1] != answer.token.nonce or answer.source != self._source:
             self.forged += 1
             return False
-        del self._waiting[answer.token.sequence]
-        self.tos = answer.tos, waiting.round.tos
-        took_us = received_us - waiting.sent_us
-        waiting.round.missing -= 1
+        path, _, sent_us = asked.waiting.pop(sequence)
+        self.tos = answer.tos, asked.tos
+        took_us = received_us - sent_us
         # It is below 0 if the clock was set back.
         if 0 <= took_us <= self._timeout_us:
-            waiting.round.answers[waiting.path] = took_us
+            asked.answers[path] = took_us
         return True
 
     def finished(self, *, now_us: float) -> Iterator[tuple[int, Answers]]:
         """Remove the rounds whose probes are all answered or too late, and yield their TOS and answers in order."""
-        while self._open and (not self._open[0].missing or now_us > self._open[0].ends_us):
+        while self._open and (not self._open[0].waiting or now_us > self._open[0].ends_us):
             done = self._open.pop(0)
-            for sequence in done.probes:
-                self._waiting.pop(sequence, None)
             yield done.tos, tuple(done.answers)

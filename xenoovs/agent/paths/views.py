@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from xenoovs.agent.paths.decide import PathVerdict, Placement
 from xenoovs.agent.paths.mover import Mover
-from xenoovs.agent.paths.remote import ProbedPath, ProbedRemote
+from xenoovs.agent.paths.remote import NO_MOVE, ProbedPath, ProbedRemote
 from xenoovs.agent.paths.score import PathRecord
 from xenoovs.agent.state import OffloadSample
 from xenoovs.display import span
@@ -21,7 +21,7 @@ def remote_views(mover: Mover) -> tuple[RemoteView, ...]:
 
 
 def _remote(mover: Mover, remote: ProbedRemote) -> RemoteView:
-    placement, name, last_move = mover.placement(remote), remote.service.name, remote.last_move
+    placement, name, (last_move, last_move_s) = mover.placement(remote), remote.service.name, remote.last_move
     blocks = Counter(() if placement is None else placement.owners)
     each_path = zip(remote.paths, remote.record.paths, remote.verdict.paths, strict=True)
     tos, tos_sent = remote.rounds.tos or (None, remote.way_back_tos)
@@ -38,8 +38,8 @@ def _remote(mover: Mover, remote: ProbedRemote) -> RemoteView:
         tos=tos,
         tos_sent=tos_sent,
         moves=dict(remote.moves),
-        last_move="" if last_move is None else last_move.text,
-        last_move_s=None if last_move is None else last_move.at_s,
+        last_move=last_move,
+        last_move_s=last_move_s,
         pinned=mover.state.runtime.pins.get(name, ""),
         problem=problem_of(mover, remote),
     )
@@ -113,7 +113,7 @@ def path_reasons(mover: Mover, remote: ProbedRemote) -> tuple[PathReason, ...]:
     found = list[PathReason]()
     for index, path in enumerate(remote.paths):
         state = PathState.UNKNOWN if remote.record.is_silent else remote.verdict.paths[index].state
-        departure = remote.departures.get(path.name)
+        departure, departure_s = remote.departures.get(path.name, NO_MOVE)
         found.append(
             PathReason(
                 name=path.name,
@@ -121,8 +121,8 @@ def path_reasons(mover: Mover, remote: ProbedRemote) -> tuple[PathReason, ...]:
                 blocks=here[index],
                 home=home[index],
                 reason="; ".join(filter(None, (_state_reason(mover, remote, index), _order(mover, placement, index)))),
-                departure="" if departure is None else departure.text,
-                departure_s=None if departure is None else departure.at_s,
+                departure=departure,
+                departure_s=departure_s,
             )
         )
     return tuple(found)
