@@ -21,7 +21,7 @@ from xenoovs.measure import run as measure_run
 from xenoovs.measure.bed import Bed
 from xenoovs.measure.bed_paths import PathBench, PathDirection, PathLoad, path_bench, paths_experiment
 from xenoovs.measure.machines_bed import open_lab_bed
-from xenoovs.measure.path_figures import load_paths
+from xenoovs.measure.path_plan import load_paths
 from xenoovs.measure.samples import BedKind, find_runs, read_recorded
 from xenoovs.model.load import load_config
 from xenoovs.switch.process import run

@@ -14,9 +14,19 @@ from tests.path_rounds import Sender
 from tests.strategies import share
 from tests.unit.measure.made import paths_run
 from xenoovs.agent.paths.decide import HOLD_S, MoveReason
-from xenoovs.measure.path_figures import judge_pair, load_paths, measured_file, measured_paths
+from xenoovs.measure.path_figures import judge_pair, measured_file, measured_paths
+from xenoovs.measure.path_plan import (
+    TOLERANCE,
+    Criterion,
+    Direction,
+    DpuPath,
+    PairVerdict,
+    Resource,
+    ResourceUse,
+    load_paths,
+    plan_paths,
+)
 from xenoovs.measure.statistics import FEWEST_REPEATS
-from xenoovs.paths.plan import TOLERANCE, Criterion, DpuPath, PairVerdict, Resource, ResourceUse, plan_paths
 from xenoovs.show.paths import PathState
 
 _ANSWER = st.none() | st.floats(min_value=100.0, max_value=50_000.0)
@@ -93,14 +103,21 @@ _AMOUNTS = st.integers(1, 24).map(lambda number: Fraction(number, 3))
 _COSTS = st.integers(0, 12).map(lambda number: Fraction(number, 3))
 _NAMES = ("NIC cores", "PCIe switch")
 _RESOURCES = st.tuples(*(st.builds(Resource, st.just(name), _AMOUNTS, st.booleans()) for name in _NAMES))
-_USES = st.tuples(*(st.builds(ResourceUse, st.just(name), _COSTS, _COSTS) for name in _NAMES))
+_WAYS = (Direction.IN, Direction.OUT)
+_USES = st.tuples(*(st.builds(ResourceUse, st.just(name), _COSTS, st.just(way)) for name in _NAMES for way in _WAYS))
 
 
 @st.composite
 def _paths(draw: st.DrawFn, fewest: int = 1) -> list[DpuPath]:
     count = draw(st.integers(fewest, 4))
     return [
-        DpuPath(f"A{index}", draw(_AMOUNTS), draw(st.none() | _AMOUNTS), draw(st.none() | _AMOUNTS), draw(_USES))
+        DpuPath(
+            f"A{index}",
+            capacity=draw(_AMOUNTS),
+            latency_us=draw(st.none() | _AMOUNTS),
+            cpu=draw(st.none() | _AMOUNTS),
+            uses=draw(_USES),
+        )
         for index in range(count)
     ]
 
@@ -116,8 +133,8 @@ def test_no_limit_is_exceeded_and_no_load_is_negative(
         for resource in resources:
             inward = outward = Fraction(0)
             for path, load in zip(step.paths, step.loads, strict=True):
-                use = next(use for use in path.uses if use.resource == resource.name)
-                inward, outward = inward + load * use.inward, outward + load * use.outward
+                costs = {use.direction: use.cost for use in path.uses if use.resource == resource.name}
+                inward, outward = inward + load * costs[Direction.IN], outward + load * costs[Direction.OUT]
             assert max(inward, outward) <= resource.capacity
             assert resource.is_duplex or inward + outward <= resource.capacity
         assert all(load <= (path.capacity or 0) for path, load in zip(step.paths, step.loads, strict=True))

@@ -29,13 +29,13 @@ from xenoovs.measure.counters import (
 from xenoovs.measure.frames import LoadProfile, frame, sources
 from xenoovs.measure.generator import GeneratorResult, PacketGenerator, RunningLoad, packet_generator
 from xenoovs.measure.path_figures import KIND_OPTION
+from xenoovs.measure.path_plan import PathKind
 from xenoovs.measure.run import Basis, Experiment
 from xenoovs.measure.samples import BedKind, Measurement, Plain, Point, Value
 from xenoovs.model.address import Family, IPAddress, parse_mac
 from xenoovs.model.next_hop import NextHop, with_mac
 from xenoovs.openflow.flow import Action, Field, Output, OutputInPort, SetField
 from xenoovs.openflow.text import render_actions
-from xenoovs.paths.plan import PathKind
 
 MAX_BED_PATHS = 8
 """Limit of one run: the number of pairs grows with the square of the number of paths."""

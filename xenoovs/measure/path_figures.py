@@ -1,37 +1,21 @@
-"""Figures from samples of paths: capacity, latency, and pairs that share a bottleneck; and the file of paths."""
+"""Figures from samples of paths: capacity, latency, and pairs that share a bottleneck."""
 
 from __future__ import annotations
 
 import json
 import statistics
 from collections.abc import Iterator, Sequence
-from enum import Enum
 from fractions import Fraction
-from pathlib import Path
 
 import yaml
 
 from xenoovs.dataclass import dataclass
 from xenoovs.display import decimal, percent
-from xenoovs.errors import MeasureError, counted, did_you_mean, first_names, worded
+from xenoovs.errors import MeasureError, counted, first_names, worded
+from xenoovs.measure.path_plan import TOLERANCE, PairVerdict, PathKind
 from xenoovs.measure.samples import Plain, RecordedRun, Sample
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, interval
 from xenoovs.measure.verdict import by_point, number, numbers, offloaded_share, repeat_values, trusted
-from xenoovs.model import values
-from xenoovs.model.form import Listed
-from xenoovs.model.load import load_form
-from xenoovs.model.values import Remark, entry, keyed
-from xenoovs.paths.plan import (
-    MAX_PATHS,
-    MAX_RESOURCES,
-    TOLERANCE,
-    DpuPath,
-    PairVerdict,
-    PathKind,
-    Resource,
-    ResourceUse,
-    share_bottlenecks,
-)
 
 _TOLERANCE = float(TOLERANCE)
 _FULL_LOSS_SHARE = 0.01
@@ -280,125 +264,3 @@ def _name(name: str) -> str:
 def _number(value: float) -> str:
     """Return a number with six decimals."""
     return decimal(Fraction(round(value * 10**6), 10**6))
-
-
-# The file of the paths of a DPU, as `xenoovs measure paths` reads it.
-
-
-class Direction(Enum):
-    """The direction of a duplex resource that a path uses."""
-
-    IN = "in"
-    OUT = "out"
-    BOTH = "both"
-
-
-_TWO_NAMES, _TWO_AMOUNTS = Listed(values.name, least=2, most=2), Listed(values.amount, least=2, most=2)
-
-
-@keyed()
-class UseForm:
-    """The cost of a unit of load for a resource."""
-
-    resource: str = entry(values.name)
-    cost: Fraction = entry(values.amount, default=Fraction(1))
-    direction: Direction | None = entry(Direction, default=None)
-
-
-@keyed()
-class ResourceForm:
-    name: str = entry(values.name)
-    capacity: Fraction = entry(values.amount)
-    duplex: bool = entry(values.flag, default=False)
-
-
-@keyed()
-class PathForm:
-    name: str = entry(values.name)
-    backend: str | None = entry(values.name, default=None)
-    kind: PathKind | None = entry(PathKind, default=None)
-    capacity: Fraction | None = entry(values.amount, default=None)
-    interval: tuple[Fraction, ...] | None = entry(_TWO_AMOUNTS, default=None)
-    latency_us: Fraction | None = entry(values.amount, default=None, name="latency_us")
-    cpu: Fraction | None = entry(values.amount, default=None)
-    uses: tuple[UseForm, ...] = entry(Listed(UseForm, most=MAX_RESOURCES), default=())
-
-
-@keyed()
-class PairForm:
-    """Two paths that were measured at the same time, and the rate that each carried."""
-
-    paths: tuple[str, ...] = entry(_TWO_NAMES)
-    rates: tuple[Fraction, ...] = entry(_TWO_AMOUNTS)
-    verdict: PairVerdict | None = entry(PairVerdict, default=None)
-
-
-@keyed(kw_only=True)
-class PathsForm:
-    version: int = entry(values.version)
-    unit: str = entry(values.text, default="Mpps")
-    resources: tuple[ResourceForm, ...] = entry(Listed(ResourceForm, most=MAX_RESOURCES), default=())
-    paths: tuple[PathForm, ...] = entry(Listed(PathForm, least=1, most=MAX_PATHS))
-    pairs: tuple[PairForm, ...] = entry(Listed(PairForm, most=MAX_PATHS * MAX_PATHS), default=())
-
-
-def load_paths(file: Path) -> tuple[tuple[DpuPath, ...], tuple[Resource, ...], str]:
-    """Return paths, resources and the unit of capacities. Raises FileUnusable; ConfigError if the file has mistakes."""
-    form = load_form(file, PathsForm, _check)
-    resources = tuple(Resource(one.name, one.capacity, one.duplex) for one in form.resources)
-    pairs = ((pair.paths, pair.rates, pair.verdict) for pair in form.pairs)
-    paths, shared = share_bottlenecks([_read_path(one) for one in form.paths], pairs)
-    return paths, (*resources, *shared), form.unit
-
-
-def _check(form: PathsForm) -> Iterator[Remark]:
-    duplex = dict[str, bool]()
-    for position, resource in enumerate(form.resources):
-        if resource.name in duplex:
-            yield Remark(("resources", position, "name"), f"'{resource.name}' is there already; name each once")
-        duplex[resource.name] = resource.duplex
-    yield from _check_pairs(form)
-    names = set[str]()
-    for position, path in enumerate(form.paths):
-        here = ("paths", position)
-        if path.name in names:
-            yield Remark((*here, "name"), f"'{path.name}' is there already; name each once")
-        names.add(path.name)
-        if path.capacity is None and not any(use.cost for use in path.uses):
-            yield Remark(here, "nothing limits this path; add `capacity:`, or `uses:` of a resource")
-        for index, use in enumerate(path.uses):
-            where = (*here, "uses", index)
-            if use.resource not in duplex:
-                known = did_you_mean(use.resource, duplex, "did you mean {}?") or "add it to `resources`"
-                yield Remark((*where, "resource"), f"'{use.resource}' is no resource; {known}")
-            elif duplex[use.resource] and use.direction is None:
-                yield Remark(where, f"{use.resource} is duplex; add `direction: in`, out or both")
-            elif not duplex[use.resource] and use.direction is not None:
-                message = f"{use.resource} is not duplex, so directions share it; remove the key, or add `duplex: true`"
-                yield Remark((*where, "direction"), message)
-
-
-def _check_pairs(form: PathsForm) -> Iterator[Remark]:
-    capacities = {path.name: path.capacity for path in form.paths}
-    for position, pair in enumerate(form.pairs):
-        for index, name in enumerate(pair.paths):
-            here = ("pairs", position, "paths", index)
-            if name not in capacities:
-                known = did_you_mean(name, capacities, "did you mean {}?") or "add it to `paths`"
-                yield Remark(here, f"'{name}' is no path; {known}")
-            elif not capacities[name]:
-                yield Remark(here, f"path {name} has no `capacity:`, to which its rate in the pair is compared; add it")
-        if pair.paths[0] == pair.paths[1]:
-            yield Remark(("pairs", position, "paths"), f"'{pair.paths[0]}' is both paths; write two")
-
-
-def _read_path(form: PathForm) -> DpuPath:
-    uses = tuple(
-        ResourceUse(
-            use.resource,
-            Fraction(0) if use.direction is Direction.OUT else use.cost,
-            use.cost if use.direction in (Direction.OUT, Direction.BOTH) else Fraction(0),
-        )
-        for use in form.uses
-    )
-    return DpuPath(form.name, form.capacity, form.latency_us, form.cpu, uses, form.kind, form.backend)

@@ -24,9 +24,20 @@ from xenoovs.measure.path_figures import (
     PairFigures,
     PathFigures,
     lacking_samples,
-    load_paths,
     measured_file,
     measured_paths,
+)
+from xenoovs.measure.path_plan import (
+    BridgePort,
+    Criterion,
+    PairVerdict,
+    PathKind,
+    PathPlan,
+    Usage,
+    advice,
+    load_paths,
+    paths_file,
+    plan_paths,
 )
 from xenoovs.measure.run import (
     MeasureSettings,
@@ -35,17 +46,6 @@ from xenoovs.measure.run import (
 )
 from xenoovs.measure.samples import RecordedRun, read_recorded
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, require_libraries
-from xenoovs.paths.plan import (
-    BridgePort,
-    Criterion,
-    PairVerdict,
-    PathKind,
-    PathPlan,
-    Usage,
-    advice,
-    paths_file,
-    plan_paths,
-)
 from xenoovs.switch.host_facts import check_reachable, gather
 from xenoovs.terminal.defaults import announce, find_lab
 from xenoovs.terminal.options import OutputFormat, enum_option

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
-from random import Random
+from typing import Protocol
 
 from xenoovs.agent.paths.score import FAILED_AFTER, Record
 from xenoovs.dataclass import dataclass, field, replace
@@ -42,6 +42,13 @@ _RESTORE_PARTS = 8
 
 _BUDGET_S = 60.0
 """In this time a remote moves at most as many blocks as it has, without those of failed paths and of operators."""
+
+
+class Chance(Protocol):
+    """A source of random choices: random.Random."""
+
+    def choice(self, seq: Sequence[int], /) -> int: ...
+    def sample(self, population: Sequence[int], k: int) -> list[int]: ...
 
 
 class MoveReason(Enum):
@@ -182,7 +189,7 @@ def _next_restore_s(path: PathVerdict, now_s: float) -> float:
 
 
 def shifts(
-    verdict: RemoteVerdict, record: Record, placement: Placement, chance: Random, *, now_s: float
+    verdict: RemoteVerdict, record: Record, placement: Placement, chance: Chance, *, now_s: float
 ) -> tuple[BlockShift, ...]:
     """Return the moves of this decision, at most one for each block. Without a good path only operators cause some."""
     is_well = all(path.state is PathState.GOOD for path in verdict.paths) and all(placement.usable)
@@ -215,7 +222,7 @@ def after_shifts(owners: Sequence[int], found: Iterable[BlockShift]) -> tuple[in
 
 class _BlockTable:
     def __init__(
-        self, verdict: RemoteVerdict, record: Record, placement: Placement, chance: Random, now_s: float
+        self, verdict: RemoteVerdict, record: Record, placement: Placement, chance: Chance, now_s: float
     ) -> None:
         self._verdict, self._record, self._chance, self._now_s = verdict, record, chance, now_s
         self._placement, self._owners = placement, list(placement.owners)

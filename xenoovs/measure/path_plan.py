@@ -1,4 +1,4 @@
-"""Ranks the paths of a DPU by a criterion, and combines them in this order until the DPU is saturated.
+"""The paths of a DPU, from a file: ranked by a criterion, and combined in this order until the DPU is saturated.
 
 The guideline is that of the path study of BlueField-2 (X. Wei and others, "Characterizing Off-path SmartNIC for
 Accelerating Distributed Systems", OSDI 2023): enumerate, rank, combine. All numbers are exact.
@@ -10,8 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from fractions import Fraction
 from math import gcd, lcm
+from pathlib import Path
 
 from xenoovs.dataclass import dataclass, replace
+from xenoovs.errors import did_you_mean
+from xenoovs.model import values
+from xenoovs.model.form import Listed
+from xenoovs.model.load import load_form
+from xenoovs.model.values import Remark, entry, keyed
 
 MAX_PATHS = 64
 MAX_RESOURCES = 64
@@ -36,39 +42,67 @@ class PathKind(Enum):
     SOFTWARE = "software"
 
 
-@dataclass(frozen=True, slots=True)
+class Direction(Enum):
+    """The direction of a duplex resource that a path uses."""
+
+    IN = "in"
+    OUT = "out"
+    BOTH = "both"
+
+
+class PairVerdict(Enum):
+    """Whether two paths share a bottleneck, as far as the repeats of a measurement show it."""
+
+    SHARED = "shared"
+    APART = "apart"
+    UNDECIDED = "undecided"
+
+
+_TWO_NAMES, _TWO_AMOUNTS = Listed(values.name, least=2, most=2), Listed(values.amount, least=2, most=2)
+
+
+@keyed()
 class Resource:
     """A resource that paths share: NIC cores, a PCIe switch, Arm cores, a link. `capacity`: of each direction, if
     duplex."""
 
-    name: str
-    capacity: Fraction
-    is_duplex: bool = False
+    name: str = entry(values.name)
+    capacity: Fraction = entry(values.amount)
+    is_duplex: bool = entry(values.flag, default=False, name="duplex")
 
 
-@dataclass(frozen=True, slots=True)
+@keyed()
 class ResourceUse:
-    """The cost of one unit of load on a path for a resource, in each direction. Both are added if it is not duplex."""
+    """The cost of one unit of load on a path for a resource. `direction`: None if the resource is not duplex."""
 
-    resource: str
-    inward: Fraction = Fraction(0)
-    outward: Fraction = Fraction(0)
+    resource: str = entry(values.name)
+    cost: Fraction = entry(values.amount, default=Fraction(1))
+    direction: Direction | None = entry(Direction, default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@keyed()
 class DpuPath:
-    """A path through a DPU. `capacity`: of the path alone; None if only its resources limit it. `latency_us`: without
-    load. `cpu`: cores that a unit of load keeps busy. Both are None if not known. `backend`: its name in the config;
-    None if that of the path.
-    """
+    """A path through a DPU. `backend`: its name in the config; None if that of the path. `capacity`: of the path alone;
+    None if only its resources limit it. `interval`: of a measured capacity. `latency_us`: without load. `cpu`: cores
+    that a unit of load keeps busy. These are None if not known."""
 
-    name: str
-    capacity: Fraction | None = None
-    latency_us: Fraction | None = None
-    cpu: Fraction | None = None
-    uses: tuple[ResourceUse, ...] = ()
-    kind: PathKind | None = None
-    backend: str | None = None
+    name: str = entry(values.name)
+    backend: str | None = entry(values.name, default=None)
+    kind: PathKind | None = entry(PathKind, default=None)
+    capacity: Fraction | None = entry(values.amount, default=None)
+    interval: tuple[Fraction, ...] | None = entry(_TWO_AMOUNTS, default=None)
+    latency_us: Fraction | None = entry(values.amount, default=None, name="latency_us")
+    cpu: Fraction | None = entry(values.amount, default=None)
+    uses: tuple[ResourceUse, ...] = entry(Listed(ResourceUse, most=MAX_RESOURCES), default=())
+
+
+@keyed()
+class MeasuredPair:
+    """Two paths under full load together, and the rate of each. `verdict`: None if the rates decide."""
+
+    paths: tuple[str, ...] = entry(_TWO_NAMES)
+    rates: tuple[Fraction, ...] = entry(_TWO_AMOUNTS)
+    verdict: PairVerdict | None = entry(PairVerdict, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,13 +224,13 @@ def _limits(paths: Sequence[DpuPath], resources: dict[str, Resource]) -> list[tu
     limits = list[tuple[str, list[Fraction], Fraction]]()
     for resource in resources.values():
         uses = [[use for use in path.uses if use.resource == resource.name] for path in paths]
-        inward = [sum((use.inward for use in mine), Fraction(0)) for mine in uses]
-        outward = [sum((use.outward for use in mine), Fraction(0)) for mine in uses]
-        if resource.is_duplex:
-            limits.append((f"{resource.name} in", inward, resource.capacity))
-            limits.append((f"{resource.name} out", outward, resource.capacity))
-        else:
-            limits.append((resource.name, [a + b for a, b in zip(inward, outward, strict=True)], resource.capacity))
+        sides = ((" in", Direction.OUT), (" out", Direction.IN)) if resource.is_duplex else (("", None),)
+        for side, other in sides:
+            costs = [
+                sum((use.cost for use in mine if other is None or use.direction is not other), Fraction(0))
+                for mine in uses
+            ]
+            limits.append((f"{resource.name}{side}", costs, resource.capacity))
     for index, path in enumerate(paths):
         if path.capacity is not None:
             row = [Fraction(int(index == other)) for other in range(len(paths))]
@@ -211,18 +245,6 @@ TOLERANCE = Fraction(1, 20)
 """Relative noise of the measurement of a pair."""
 
 
-class PairVerdict(Enum):
-    """Whether two paths share a bottleneck, as far as the repeats of a measurement show it."""
-
-    SHARED = "shared"
-    APART = "apart"
-    UNDECIDED = "undecided"
-
-
-MeasuredPair = tuple[Sequence[str], Sequence[Fraction], PairVerdict | None]
-"""Two paths under full load together, the rate of each, and the verdict; None if the rates decide."""
-
-
 def share_bottlenecks(
     paths: Sequence[DpuPath], pairs: Iterable[MeasuredPair]
 ) -> tuple[tuple[DpuPath, ...], tuple[Resource, ...]]:
@@ -235,18 +257,18 @@ def share_bottlenecks(
     """
     by_name = {path.name: path for path in paths}
     resources = list[Resource]()
-    for names, rates, verdict in pairs:
+    for pair in pairs:
         # A path of a pair has a capacity.
-        costs = [1 / (by_name[name].capacity or Fraction(1)) for name in names]
-        reached = sum((rate * cost for rate, cost in zip(rates, costs, strict=True)), Fraction(0))
-        if verdict is PairVerdict.APART or reached >= 2 * (1 - TOLERANCE):
+        costs = [1 / (by_name[name].capacity or Fraction(1)) for name in pair.paths]
+        reached = sum((rate * cost for rate, cost in zip(pair.rates, costs, strict=True)), Fraction(0))
+        if pair.verdict is PairVerdict.APART or reached >= 2 * (1 - TOLERANCE):
             continue
         # One path alone fills 1 of it, so its capacity is at least 1 despite noise.
-        resource = Resource(" with ".join(names), max(Fraction(1), reached))
+        resource = Resource(" with ".join(pair.paths), max(Fraction(1), reached))
         resources.append(resource)
-        for name, cost in zip(names, costs, strict=True):
+        for name, cost in zip(pair.paths, costs, strict=True):
             path = by_name[name]
-            by_name[name] = replace(path, uses=(*path.uses, ResourceUse(resource.name, inward=cost)))
+            by_name[name] = replace(path, uses=(*path.uses, ResourceUse(resource.name, cost)))
     return tuple(by_name.values()), tuple(resources)
 
 
@@ -364,8 +386,8 @@ def paths_file(bridges: Iterable[Iterable[BridgePort]]) -> Iterator[str]:
     yield "paths:"
     for path in paths:
         kind = "" if path.kind is None else path.kind.value
-        directions = ((use.resource, ", direction: in" if use.resource == DUPLEX else "") for use in path.uses)
-        shown = ", ".join(f"{{resource: {resource}{direction}}}" for resource, direction in directions)
+        directions = ((use.resource, use.direction and f", direction: {use.direction.value}") for use in path.uses)
+        shown = ", ".join(f"{{resource: {resource}{direction or ''}}}" for resource, direction in directions)
         yield f"  - {{name: {path.name}, kind: {kind}, capacity: , uses: [{shown}]}}"
 
 
@@ -379,7 +401,69 @@ def _paths(ports: list[BridgePort]) -> Iterator[DpuPath]:
                 continue
             name = f"{uplink.name}-{port.name}"
             if uplink.is_offloadable and port.is_offloadable:
-                pcie = (ResourceUse(DUPLEX),) if port.kind in (PathKind.HOST, PathKind.SOC) else ()
+                pcie = (
+                    (ResourceUse(DUPLEX, direction=Direction.IN),) if port.kind in (PathKind.HOST, PathKind.SOC) else ()
+                )
                 yield DpuPath(name, kind=port.kind, uses=(ResourceUse("nic-cores"), *pcie))
                 name += "-software"
             yield DpuPath(name, kind=PathKind.SOFTWARE, uses=(ResourceUse("arm-cores"),))
+
+
+# The file of paths.
+
+
+@keyed(kw_only=True)
+class _PathsFile:
+    version: int = entry(values.version)
+    unit: str = entry(values.text, default="Mpps")
+    resources: tuple[Resource, ...] = entry(Listed(Resource, most=MAX_RESOURCES), default=())
+    paths: tuple[DpuPath, ...] = entry(Listed(DpuPath, least=1, most=MAX_PATHS))
+    pairs: tuple[MeasuredPair, ...] = entry(Listed(MeasuredPair, most=MAX_PATHS * MAX_PATHS), default=())
+
+
+def load_paths(file: Path) -> tuple[tuple[DpuPath, ...], tuple[Resource, ...], str]:
+    """Return paths, resources and the unit of capacities. Raises FileUnusable; ConfigError if the file has mistakes."""
+    form = load_form(file, _PathsFile, _check)
+    paths, shared = share_bottlenecks(form.paths, form.pairs)
+    return paths, (*form.resources, *shared), form.unit
+
+
+def _check(form: _PathsFile) -> Iterator[Remark]:
+    duplex = dict[str, bool]()
+    for position, resource in enumerate(form.resources):
+        if resource.name in duplex:
+            yield Remark(("resources", position, "name"), f"'{resource.name}' is there already; name each once")
+        duplex[resource.name] = resource.is_duplex
+    yield from _check_pairs(form)
+    names = set[str]()
+    for position, path in enumerate(form.paths):
+        here = ("paths", position)
+        if path.name in names:
+            yield Remark((*here, "name"), f"'{path.name}' is there already; name each once")
+        names.add(path.name)
+        if path.capacity is None and not any(use.cost for use in path.uses):
+            yield Remark(here, "nothing limits this path; add `capacity:`, or `uses:` of a resource")
+        for index, use in enumerate(path.uses):
+            where = (*here, "uses", index)
+            if use.resource not in duplex:
+                known = did_you_mean(use.resource, duplex, "did you mean {}?") or "add it to `resources`"
+                yield Remark((*where, "resource"), f"'{use.resource}' is no resource; {known}")
+            elif duplex[use.resource] and use.direction is None:
+                yield Remark(where, f"{use.resource} is duplex; add `direction: in`, out or both")
+            elif not duplex[use.resource] and use.direction is not None:
+                message = f"{use.resource} is not duplex, so directions share it; remove the key, or add `duplex: true`"
+                yield Remark((*where, "direction"), message)
+
+
+def _check_pairs(form: _PathsFile) -> Iterator[Remark]:
+    capacities = {path.name: path.capacity for path in form.paths}
+    for position, pair in enumerate(form.pairs):
+        for index, name in enumerate(pair.paths):
+            here = ("pairs", position, "paths", index)
+            if name not in capacities:
+                known = did_you_mean(name, capacities, "did you mean {}?") or "add it to `paths`"
+                yield Remark(here, f"'{name}' is no path; {known}")
+            elif not capacities[name]:
+                yield Remark(here, f"path {name} has no `capacity:`, to which its rate in the pair is compared; add it")
+        if pair.paths[0] == pair.paths[1]:
+            yield Remark(("pairs", position, "paths"), f"'{pair.paths[0]}' is both paths; write two")

@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 
 from xenoovs.errors import ConfigError
-from xenoovs.measure.path_figures import load_paths
-from xenoovs.paths.plan import (
+from xenoovs.measure.path_plan import (
     BridgePort,
     Criterion,
     DpuPath,
+    MeasuredPair,
     PathKind,
     Resource,
     ResourceUse,
     advice,
+    load_paths,
     maximise,
     paths_file,
     plan_paths,
@@ -29,8 +30,8 @@ def _path(name: str, capacity: int | None = None, /, latency: int | None = None,
     used = tuple(ResourceUse(resource.replace("_", " "), Fraction(cost)) for resource, cost in uses.items())
     return DpuPath(
         name,
-        None if capacity is None else Fraction(capacity),
-        None if latency is None else Fraction(latency),
+        capacity=None if capacity is None else Fraction(capacity),
+        latency_us=None if latency is None else Fraction(latency),
         uses=used,
     )
 
@@ -82,9 +83,9 @@ def test_weights_fit_in_a_config_whatever_the_fractions() -> None:
 def test_pairs_that_share_all_some_and_nothing() -> None:
     paths = [_path("host", 40), _path("soc", 60), _path("wire", 100)]
     pairs = [
-        (("host", "soc"), (Fraction(20), Fraction(30)), None),
-        (("host", "wire"), (Fraction(40), Fraction(50)), None),
-        (("soc", "wire"), (Fraction(59), Fraction(99)), None),
+        MeasuredPair(("host", "soc"), (Fraction(20), Fraction(30))),
+        MeasuredPair(("host", "wire"), (Fraction(40), Fraction(50))),
+        MeasuredPair(("soc", "wire"), (Fraction(59), Fraction(99))),
     ]
     found, resources = share_bottlenecks(paths, pairs)
     assert [(resource.name, resource.capacity) for resource in resources] == [

@@ -1,1 +1,0 @@
-"""The paths of a DPU: rank them, and combine them until the DPU is saturated."""
