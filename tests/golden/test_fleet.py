@@ -19,7 +19,7 @@ from xenoovs.dataclass import replace
 from xenoovs.fleet.commands import status
 from xenoovs.fleet.commands.serve import fleet_page
 from xenoovs.fleet.commands.top import FleetScreen, fleet_frame, head_height
-from xenoovs.fleet.health import Votes
+from xenoovs.fleet.health import TargetState, Votes
 from xenoovs.fleet.snapshot import (
     DPUS,
     DRIFTS,
@@ -32,7 +32,6 @@ from xenoovs.fleet.snapshot import (
     DpuState,
     FleetSnapshot,
     TargetRow,
-    TargetState,
 )
 from xenoovs.show.screen import Size
 from xenoovs.show.terminal import TextTable

@@ -18,7 +18,7 @@ from xenoovs.fleet.health import (
     Candidates,
     FleetTarget,
     Silence,
-    VoteResult,
+    TargetState,
     fit_dpus,
     members,
     next_watches,
@@ -168,7 +168,7 @@ def test_after_a_loss_of_most_reports_the_rest_decides_nothing() -> None:
     heard = {"d0", "d4"}
     view, statuses = replace(view, silent=frozenset(view.dpus) - heard), reports(view, down=view.dpus)
     assert next_watches(view, {TARGET: FleetTarget()}, statuses, now_ms=NOW_MS, may_choose=True) == {}
-    assert votes_on(view, view.watches[TARGET], statuses, heard).result is VoteResult.NO_QUORUM
+    assert votes_on(view, view.watches[TARGET], statuses, heard).result is TargetState.NO_QUORUM
 
 
 @pytest.mark.parametrize(

@@ -407,10 +407,9 @@ def _differs(verdicts: Mapping[str, int], status: DpuStatus) -> bool:
 
 
 class FleetVoter:
-    """Finds the targets that a DPU cannot reach. Caches the targets of the last config."""
+    """Finds the targets that a DPU cannot reach."""
 
     def __init__(self) -> None:
-        self._last: tuple[Balancer, Targets] | None = None
         self._memo = Memo()
 
     def down(self, state: AgentState) -> frozenset[str]:
@@ -433,6 +432,5 @@ class FleetVoter:
                 yield target
 
     def _targets(self, balancer: Balancer) -> Targets:
-        if self._last is None or self._last[0] is not balancer:
-            self._last = balancer, targets_of(balancer.services, self._memo)
-        return self._last[1]
+        (found,) = self._memo.each(targets_of, {"": (balancer.services, self._memo)}).values()
+        return found

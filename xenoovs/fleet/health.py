@@ -208,12 +208,12 @@ def fit_dpus(view: FleetView, statuses: Mapping[str, DpuStatus]) -> frozenset[st
     )
 
 
-class VoteResult(Enum):
-    """The result of the votes on a target. NO_QUORUM: the target keeps its state."""
+class TargetState(Enum):
+    """What most witnesses say of a target; the worst first. NO_QUORUM: it stays as it was."""
 
     DOWN = "down"
-    UP = "up"
     NO_QUORUM = "no quorum"
+    UP = "up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,11 +232,11 @@ class Votes:
         return f"of {counted(down + up + silent, 'witness', 'witnesses')} {down} say down{others}"
 
     @property
-    def result(self) -> VoteResult:
+    def result(self) -> TargetState:
         least = quorum(len(self.down) + len(self.up) + len(self.silent))
         if len(self.down) >= least:
-            return VoteResult.DOWN
-        return VoteResult.UP if len(self.up) >= least else VoteResult.NO_QUORUM
+            return TargetState.DOWN
+        return TargetState.UP if len(self.up) >= least else TargetState.NO_QUORUM
 
 
 def votes_on(view: FleetView, watch: Watch, statuses: Mapping[str, DpuStatus], fit: Collection[str]) -> Votes:
@@ -322,7 +322,7 @@ def next_watches(
         new = old
         if old.is_down or target in reported_down:
             result = votes_on(view, old, statuses or {}, fit).result
-            if result is not VoteResult.NO_QUORUM and (result is VoteResult.DOWN) is not old.is_down:
+            if result is not TargetState.NO_QUORUM and (result is TargetState.DOWN) is not old.is_down:
                 new = replace(new, is_down=not old.is_down, since_ms=now_ms)
         if may_choose and (witnesses := candidates[kind].witnesses(target, fit)) != old.witnesses:
             new = replace(new, witnesses=witnesses, generation=view.generation + 1)

@@ -133,25 +133,21 @@ class FleetChange:
         return self.changes == Changes()
 
 
-@dataclass(frozen=True, slots=True)
-class _IntentText:
-    """The text of an intent. It is equal under another file name."""
-
-    text: str
-    file: str = field(compare=False)
-
-
 def parse_intent(text: str, *, file: str) -> FleetServices:
     """Return the parsed config of a fleet. Raises ConfigError; FleetRefused if it has what fleets do not support."""
-    return _parse(_IntentText(text, file))
+    try:
+        services = _parse(text)
+    except ConfigError:
+        # Again, for the messages: they have the name of the file, which a plan and the store do not share.
+        services = parse_fleet(text, file=file)
+    if reasons := list(unsupported(services.balancer)):
+        raise FleetRefused(f"{file}: {'; '.join(reasons)}")
+    return services
 
 
 @lru_cache(maxsize=2)
-def _parse(given: _IntentText) -> FleetServices:
-    services = parse_fleet(given.text, file=given.file)
-    if reasons := list(unsupported(services.balancer)):
-        raise FleetRefused(f"{given.file}: {'; '.join(reasons)}")
-    return services
+def _parse(text: str) -> FleetServices:
+    return parse_fleet(text, file="")
 
 
 def newest_intent(view: FleetView) -> Intent | None:

@@ -11,7 +11,7 @@ from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.display import percent
 from xenoovs.errors import counted, first_names
-from xenoovs.fleet.health import REPORT_S, Silence, VoteResult, target_of, votes_on
+from xenoovs.fleet.health import REPORT_S, Silence, TargetState, target_of, votes_on
 from xenoovs.fleet.plan import (
     FleetChange,
     Memo,
@@ -118,7 +118,7 @@ def lost_targets(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> d
             if not any((one or of_all or backend).weight for one in overrides):
                 continue
             votes = votes_on(view, view.watches[target], found, found.keys())
-            if votes.result is VoteResult.DOWN:
+            if votes.result is TargetState.DOWN:
                 lost[target] = f"{name}/{backend.name} ({target}) is down since the roll-out began: {votes.text}"
     return lost
 

@@ -8,19 +8,18 @@ from enum import Enum
 from fractions import Fraction
 from math import inf
 from types import MappingProxyType
-from typing import Any
 
 from xenoovs.dataclass import dataclass
 from xenoovs.datapath.certificate import CERTIFICATE_WARNING_S
 from xenoovs.display import decimal, duration, moment, percent, quantity
 from xenoovs.errors import counted, first_names, worded
-from xenoovs.fleet.health import SILENT_S, VoteResult, Votes, fit_dpus, targets_of, votes_on
+from xenoovs.fleet.health import SILENT_S, TargetState, Votes, fit_dpus, targets_of, votes_on
 from xenoovs.fleet.history import HistoryEntry, freeze_text, history
 from xenoovs.fleet.plan import IN_USE, Memo, rolling_intent, stored_services
 from xenoovs.fleet.rollout import hw_share, uncompared, waits_for
 from xenoovs.model.values import split_site
-from xenoovs.show.column import Column, Row, Table, computed, counter, gauge, named, number, text
-from xenoovs.store.servers import ClusterMember, ClusterStatus, ServerFacts
+from xenoovs.show.column import Column, Table, computed, counter, gauge, named, number, text
+from xenoovs.store.servers import ServerFacts, ServerRole
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, Intent, IntentState, SyncState, sync_state
 from xenoovs.switch.certificates import certificate_problem
 
@@ -269,19 +268,12 @@ def roll_out_lines(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *,
 _MAX_PROBLEMS = 10
 
 
-class TargetState(Enum):
-    """The state of a target. NO_QUORUM: it counts as up, and its witnesses lack the votes to change that."""
-
-    DOWN = "down"
-    NO_QUORUM = "no quorum"
-    UP = "up"
-
-
 @dataclass(frozen=True, slots=True)
 class TargetRow:
-    """A target in the list: `ADDRESS/PROBE/PORT`. `backends`: `SERVICE/BACKEND`, of the config in use. `is_held`:
-    whether a backend of it is down and keeps its clients. `is_unwritten`: whether most witnesses have voted for another
-    state for some time, and no controller has written it."""
+    """A target in the list: `ADDRESS/PROBE/PORT`. `backends`: `SERVICE/BACKEND`, of the config in use. `state`: that
+    in the store; NO_QUORUM if it stays up for lack of votes. `is_held`: whether a backend of it is down and keeps its
+    clients. `is_unwritten`: whether most witnesses have voted for another state for some time, and no controller has
+    written it."""
 
     target: str
     backends: tuple[str, ...]
@@ -295,7 +287,7 @@ class TargetRow:
     def is_outvoted(self) -> bool:
         """Return whether most witnesses vote for another state than that in the store."""
         result, is_down = self.votes.result, self.state is TargetState.DOWN
-        return result is not VoteResult.NO_QUORUM and is_down is not (result is VoteResult.DOWN)
+        return result is not TargetState.NO_QUORUM and is_down is not (result is TargetState.DOWN)
 
     @property
     def problem(self) -> str:
@@ -327,7 +319,7 @@ def target_rows(
     named = targets_of((service for service, _ in stored.values()), results.part("stored"))
     for target, watch in view.watches.items():
         votes, names = votes_on(view, watch, statuses, fit), named.get(target, ())
-        state = TargetState.NO_QUORUM if votes.result is VoteResult.NO_QUORUM else TargetState.UP
+        state = TargetState.NO_QUORUM if votes.result is TargetState.NO_QUORUM else TargetState.UP
         state = TargetState.DOWN if watch.is_down else state
         is_held = watch.is_down and any(backend in view.services[service].active.owners for service, backend in names)
         since_s, backends = max(0.0, now_s - watch.since_ms / 1000), tuple("/".join(name) for name in names)
@@ -351,17 +343,12 @@ def _rounded(digits: int) -> Callable[[float | None], float | None]:
     return lambda number: None if number is None else round(float(number), digits)
 
 
-def _certificate_left_s(row: Row[Any]) -> float | None:
-    left_s: float | None = getattr(row.value, "facts", row.value).certificate_left_s
-    return left_s
-
-
 _CERTIFICATE = number(
     "CERT ENDS IN",
     lambda left_s: f"{int(left_s // 86_400)}d",
     keep=2,
-    only_if=lambda row: _certificate_left_s(row) is not None,
-    style=lambda row: "bad" if (_certificate_left_s(row) or inf) <= CERTIFICATE_WARNING_S else "plain",
+    only_if=lambda row: row.value.certificate_left_s is not None,
+    style=lambda row: "bad" if (row.value.certificate_left_s or inf) <= CERTIFICATE_WARNING_S else "plain",
 )
 """The column with the time in whole days."""
 
@@ -498,46 +485,17 @@ TARGETS = Table(
 # Servers of the store.
 
 
-@dataclass(frozen=True, slots=True)
-class StoreServer:
-    """A server of this host, or another `member` of its cluster, by the `facts` of the local one."""
-
-    facts: ServerFacts
-    member: ClusterMember | None = None
-
-    @property
-    def cluster(self) -> ClusterStatus | None:
-        return self.facts.cluster
-
-    @property
-    def lag(self) -> int | None:
-        """Return how many log entries it lacks; None unless the local server leads."""
-        return None if self.member is None else self.member.lag
-
-    @property
-    def is_silent(self) -> bool | None:
-        """Return whether the leader gets no messages from it; None unless the local server leads."""
-        return None if self.member is None else self.member.is_silent
-
-    @property
-    def is_behind(self) -> bool:
-        """Return whether it lacks entries, does not answer, or has lost most of its cluster."""
-        return bool(self.lag or self.is_silent) if self.member is not None else not self.facts.is_connected
-
-    @property
-    def role(self) -> str:
-        return self.facts.role.value if self.member is None else "silent" if self.is_silent else "follower"
-
-
-def _servers(snapshot: FleetSnapshot) -> Iterator[StoreServer]:
+def _with_others(snapshot: FleetSnapshot) -> Iterator[ServerFacts]:
+    """Yield the servers of this host, each before the others of its cluster."""
     for server in snapshot.servers:
-        yield StoreServer(server)
+        yield server
         for member in () if server.cluster is None else server.cluster.members:
             if not member.is_self:
-                yield StoreServer(server, member)
+                role = ServerRole.SILENT if member.is_silent else ServerRole.FOLLOWER
+                yield ServerFacts(server.database, server.file, role, not member.is_silent, member=member)
 
 
-def _members(server: StoreServer) -> list[dict[str, object]]:
+def _members(server: ServerFacts) -> list[dict[str, object]]:
     return [
         {"id": m.id, "address": m.address, "is_self": m.is_self, "silent_s": m.silent_s, "lag": m.lag}
         for m in (() if server.cluster is None else server.cluster.members)
@@ -548,14 +506,10 @@ def _bytes(number: int) -> str:
     return f"{quantity(number)}B"
 
 
-def _of_host(server: StoreServer, number: Any) -> Any:
-    return None if server.member is not None else number
-
-
 SERVERS = Table(
-    lambda snapshot: (((each.facts.database.value,), each) for each in _servers(snapshot) if each.member is None),
+    lambda snapshot: (((each.database.value,), each) for each in snapshot.servers),
     named(
-        database=computed("Its database.", of=lambda server: server.facts.database.value, shown=text("DATABASE")),
+        database=computed("Its database.", of=lambda server: server.database.value, shown=text("DATABASE")),
         _server=computed(
             "", of=lambda server: "this host" if server.member is None else server.member.address, shown=text("SERVER")
         ),
@@ -564,27 +518,20 @@ SERVERS = Table(
             gauge(
                 "xenoovs_store_role",
                 "Role of the server of a database on this host; always 1.",
-                lambda server: {server.role: 1},
+                lambda server: {server.role.value: 1},
                 ("role",),
             ),
-            shown=text(
-                "ROLE",
-                style=lambda row: (
-                    "good"
-                    if (row.value.facts.is_connected if row.value.member is None else not row.value.is_silent)
-                    else "bad"
-                ),
-            ),
+            of=lambda server: server.role.value,
+            shown=text("ROLE", style=lambda row: "good" if row.value.is_connected else "bad"),
         ),
         is_connected=computed(
             "Whether the server stands alone or is in contact with most of its cluster.",
             gauge("xenoovs_store_connected"),
-            of=lambda server: server.facts.is_connected,
         ),
         term=computed(
             "Elections since the cluster was made: its term.",
             counter("xenoovs_store_elections_total"),
-            of=lambda server: _of_host(server, getattr(server.cluster, "term", None)),
+            of=lambda server: getattr(server.cluster, "term", None),
             shown=number("TERM", keep=2),
         ),
         index=computed(
@@ -593,35 +540,30 @@ SERVERS = Table(
             of=lambda server: server.member.match_index if server.member else getattr(server.cluster, "index", None),
             shown=number("INDEX", keep=3),
         ),
-        _lag=computed("Log entries that it lacks.", of=lambda server: server.lag, shown=number("LAG")),
+        _lag=computed(
+            "Log entries that it lacks.", of=lambda server: getattr(server.member, "lag", None), shown=number("LAG")
+        ),
         size_bytes=computed(
             "Size of the database with its log.",
             gauge("xenoovs_store_size_bytes"),
-            of=lambda server: _of_host(server, server.facts.size_bytes),
             shown=number("SIZE", _bytes, keep=1),
         ),
         free_bytes=computed(
             "Free space on the disk of the database.",
             gauge("xenoovs_store_free_bytes"),
-            of=lambda server: _of_host(server, server.facts.free_bytes),
-            shown=number(
-                "FREE",
-                _bytes,
-                style=lambda row: "plain" if row.value.member is not None or row.value.facts.has_room else "bad",
-            ),
+            shown=number("FREE", _bytes, style=lambda row: "plain" if row.value.has_room else "bad"),
         ),
         election_timer_s=computed(
-            "Of its cluster.", of=lambda server: None if server.cluster is None else server.cluster.election_timer_s
+            "Of its cluster.", of=lambda server: getattr(server.cluster, "election_timer_s", None)
         ),
         _gap=computed(
             "1 while the file of a server in a cluster has a gap, as after a full disk; read once a minute.",
             gauge("xenoovs_store_gap"),
-            of=lambda server: None if server.cluster is None else bool(server.facts.gap),
+            of=lambda server: None if server.cluster is None else bool(server.gap),
         ),
         certificate_left_s=computed(
             "Time until its certificate expires; none without TLS.",
             gauge("xenoovs_store_certificate_seconds"),
-            of=lambda server: _of_host(server, server.facts.certificate_left_s),
             json=_rounded(0),
             shown=_CERTIFICATE,
         ),
@@ -631,24 +573,26 @@ SERVERS = Table(
 )
 MEMBERS = Table(
     lambda snapshot: (
-        ((each.facts.database.value, each.member.address), each) for each in _servers(snapshot) if each.member
+        ((each.database.value, each.member.address), each) for each in _with_others(snapshot) if each.member
     ),
     (
         computed(
             "Log entries that another server lacks; only the leader knows.",
             gauge("xenoovs_store_member_lag"),
-            of=lambda server: server.lag,
+            of=lambda server: server.member.lag,
         ),
         computed(
             "1 while the leader has not heard another server for three election timers.",
             gauge("xenoovs_store_member_silent"),
-            of=lambda server: server.is_silent,
+            of=lambda server: server.member.is_silent,
         ),
     ),
     ("database", "member"),
 )
 SERVER_LIST = Table(
-    lambda snapshot: (((), each) for each in _servers(snapshot) if each.member is None or each.lag is not None),
+    lambda snapshot: (
+        ((), each) for each in _with_others(snapshot) if each.member is None or each.member.lag is not None
+    ),
     SERVERS.columns,
 )
 """The servers of this host, and for databases that it leads also the other ones."""

@@ -311,14 +311,11 @@ def _part(name: str, text: str) -> tuple[dict[str, Any], ConfigPart]:
 
 
 def _shared(service: dict[str, Value]) -> dict[str, Any]:
-    return {key: value for key, value in service.items() if key not in _NOT_STORED and not _runs(key, value)}
-
-
-def _runs(key: str, value: Value) -> bool:
-    """Return whether this is a health check that runs a program, also if the file of the DPU has `probe: exec`."""
-    if key != "health" or not isinstance(value, dict):
-        return False
-    return "command" in value or value.get("probe") == ProbeKind.EXEC.value
+    """Return a service without what runs programs, also if it is the file of the DPU that has `probe: exec`."""
+    health = service.get("health")
+    runs = isinstance(health, dict) and ("command" in health or health.get("probe") == ProbeKind.EXEC.value)
+    left_out = (*_NOT_STORED, "health") if runs else _NOT_STORED
+    return {key: value for key, value in service.items() if key not in left_out}
 
 
 def _without_ports(joined: JoinedConfig, switch: Value) -> tuple[Value, dict[str, str]]:

@@ -527,13 +527,15 @@ _SILENT_TIMERS = 3
 
 
 class ServerRole(Enum):
-    """The role of a server for its database. The first three are words of `cluster/status`."""
+    """The role of a server for its database. The first three are words of `cluster/status`. SILENT: the leader gets no
+    messages from it."""
 
     LEADER = "leader"
     FOLLOWER = "follower"
     CANDIDATE = "candidate"
     ALONE = "alone"
     DOWN = "down"
+    SILENT = "silent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -599,7 +601,7 @@ def parse_cluster_status(text: str) -> ClusterStatus:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """The server of one database on this host.
+    """The server of one database on this host; or another `member` of its cluster, as far as this host knows.
 
     `is_connected`: whether it stands alone, or is in contact with most of its cluster. `cluster`: None if it stands
     alone, or does not answer. `size_bytes`: that of the database file; None if there is none. `gap`: why no server can
@@ -615,6 +617,12 @@ class ServerFacts:
     free_bytes: int | None = None
     gap: str = ""
     certificate_left_s: float | None = None
+    member: ClusterMember | None = None
+
+    @property
+    def is_behind(self) -> bool:
+        """Return whether it lacks entries, does not answer, or has lost most of its cluster."""
+        return not self.is_connected or bool(self.member and self.member.lag)
 
     @property
     def has_room(self) -> bool:

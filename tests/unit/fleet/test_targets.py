@@ -11,10 +11,19 @@ from hypothesis import strategies as st
 
 from tests.fleet_support import EMPTY, given, settled
 from tests.switch_tunnels import behind_tunnels
-from xenoovs.fleet.health import AvailabilityHistory, Votes, followed, max_unfit, next_unfit, target_of, targets_of
+from xenoovs.fleet.health import (
+    AvailabilityHistory,
+    TargetState,
+    Votes,
+    followed,
+    max_unfit,
+    next_unfit,
+    target_of,
+    targets_of,
+)
 from xenoovs.fleet.plan import Memo
 from xenoovs.fleet.rollout import lost_targets
-from xenoovs.fleet.snapshot import TargetRow, TargetState, target_problems, target_rows
+from xenoovs.fleet.snapshot import TargetRow, target_problems, target_rows
 from xenoovs.model.load import parse_config
 from xenoovs.store.view import Dpu, DpuStatus, FleetOverride, FleetView, IntentState, Watch
 

@@ -21,6 +21,7 @@ from xenoovs.agent.telemetry import exposition, metrics_routes
 from xenoovs.agent.web.page import page_routes
 from xenoovs.fleet.commands.client import own_directory
 from xenoovs.fleet.controller import ActiveSign, FleetController
+from xenoovs.fleet.health import TargetState
 from xenoovs.fleet.plan import MAX_WAIT_S, SWITCH_AFTER_S
 from xenoovs.fleet.snapshot import (
     DPUS,
@@ -30,7 +31,6 @@ from xenoovs.fleet.snapshot import (
     WORST_FIRST,
     DpuState,
     FleetSnapshot,
-    TargetState,
     notices,
 )
 from xenoovs.fleet.watch import FleetWatch
