@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -128,13 +129,35 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def compose(text: str | bytes, *, file: str, count: int = 0) -> ConfigPart:
     """Read one YAML document. `count`: how many values other files of the config have. Raises ConfigError for text that
     is not YAML or uses what a config may not use."""
-    parser = _Loader(decode(text, file=file))
+    decoded = decode(text, file=file)
+    parser = _Loader(decoded)
     try:
-        return _Composer(parser.get_event, file, count).document()
+        composer = _Composer(parser.get_event, file, count)
+        root = composer.document()
     except yaml.YAMLError as error:
         raise ConfigError([explain_yaml_error(error, file=file)]) from None
     finally:
         parser.dispose()
+    places = cache(lambda: _positions(decoded))
+    return ConfigPart(file, root, places, tuple(composer.findings), composer.count)
+
+
+def _positions(text: str) -> Positions:
+    """Return where the values of a text stand that was composed without a mistake. It is read again for that, as most
+    texts have no mistake."""
+    values, keys = dict[KeyPath, yaml.Mark](), dict[KeyPath, yaml.Mark]()
+    left = list[tuple[KeyPath, yaml.Node]]([((), yaml.compose(text, Loader=_Loader))])
+    while left:
+        path, node = left.pop()
+        values[path] = node.start_mark
+        if isinstance(node, yaml.SequenceNode):
+            left += [((*path, index), item) for index, item in enumerate(node.value)]
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            child = (*path, key.value)
+            if child not in keys:
+                keys[child] = key.start_mark
+                left.append((child, value))
+    return Positions(values, keys)
 
 
 _NOT_BOTH = regex(r"[\\\t\r\n]")
@@ -173,91 +196,85 @@ class _Composer:
     next_event: Callable[[], Any]
     file: str
     count: int
-    values: dict[KeyPath, yaml.Mark] = field(default_factory=dict)
-    keys: dict[KeyPath, yaml.Mark] = field(default_factory=dict)
+    path: list[str | int] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
-    def document(self) -> ConfigPart:
+    def document(self) -> Value:
         self.next_event()  # the start of the stream
         start = self.next_event()
         if isinstance(start, yaml.StreamEndEvent):
-            self._stop(start, (), "the file is empty; start from a template with `xenoovs new`")
-        root = self._value(self.next_event(), ())
+            self._stop(start, "the file is empty; start from a template with `xenoovs new`")
+        root = self._value(self.next_event())
         self.next_event()  # the end of the document
         after = self.next_event()
         if not isinstance(after, yaml.StreamEndEvent):
-            self._stop(after, (), "a second YAML document starts here; keep one document in the file")
-        places = Positions(self.values, self.keys)
-        return ConfigPart(self.file, root, lambda: places, tuple(self.findings), self.count)
+            self._stop(after, "a second YAML document starts here; keep one document in the file")
+        return root
 
-    def _value(self, event: Any, path: KeyPath) -> Value:
+    def _value(self, event: Any) -> Value:
         self.count += 1
-        if len(path) > MAX_DEPTH:
-            self._stop(event, path, f"lists and mappings are nested deeper than {MAX_DEPTH}; a config needs 5 levels")
+        if len(self.path) > MAX_DEPTH:
+            self._stop(event, f"lists and mappings are nested deeper than {MAX_DEPTH}; a config needs 5 levels")
         if self.count > MAX_VALUES:
-            self._stop(event, path, f"the config holds more than {MAX_VALUES} values; split it over several bridges")
-        self.values[path] = event.start_mark
+            self._stop(event, f"the config holds more than {MAX_VALUES} values; split it over several bridges")
         kind = type(event)
         if kind is _Alias:
-            self._stop(event, path, f"aliases (*{_name(event)}) are not supported; write the value out")
+            self._stop(event, f"aliases (*{_name(event)}) are not supported; write the value out")
         if event.anchor is not None or event.tag is not None:
-            self._refuse_decoration(event, path)
+            self._refuse_decoration(event)
         if kind is _Scalar:
             return parse_plain_scalar(event.value) if event.implicit[0] else str(event.value)
-        return self._sequence(path) if kind is _SequenceStart else self._mapping(path)
+        return self._sequence() if kind is _SequenceStart else self._mapping()
 
-    def _sequence(self, path: KeyPath) -> list[Value]:
+    def _sequence(self) -> list[Value]:
         items: list[Value] = []
         while type(event := self.next_event()) is not _SequenceEnd:
-            items.append(self._value(event, (*path, len(items))))
+            self.path.append(len(items))
+            items.append(self._value(event))
+            self.path.pop()
         return items
 
-    def _mapping(self, path: KeyPath) -> dict[str, Value]:
-        pairs: dict[str, Value] = {}
+    def _mapping(self) -> dict[str, Value]:
+        pairs, marks = dict[str, Value](), dict[str, yaml.Mark]()
         while type(event := self.next_event()) is not _MappingEnd:
-            key = self._key(event, path)
+            key = self._key(event)
             if len(pairs) >= MAX_KEYS:
-                self._stop(event, path, f"one mapping holds more than {MAX_KEYS} keys; is this a xenoovs config?")
-            child = (*path, key)
-            if key not in pairs:
-                self.keys[child] = event.start_mark
-                pairs[key] = self._value(self.next_event(), child)
+                self._stop(event, f"one mapping holds more than {MAX_KEYS} keys; is this a xenoovs config?")
+            self.path.append(key)
+            if key in pairs:
+                self._duplicate(event, marks[key])
             else:
-                self._duplicate(event, child)
+                marks[key] = event.start_mark
+                pairs[key] = self._value(self.next_event())
+            self.path.pop()
         return pairs
 
-    def _key(self, event: Any, path: KeyPath) -> str:
+    def _key(self, event: Any) -> str:
         if type(event) is not _Scalar:
-            self._stop(event, path, "a key must be a plain word, as in `name: value`")
+            self._stop(event, "a key must be a plain word, as in `name: value`")
         if event.anchor is not None or event.tag is not None:
-            self._refuse_decoration(event, path)
+            self._refuse_decoration(event)
         return str(event.value)
 
-    def _duplicate(self, event: Any, path: KeyPath) -> None:
-        first = self.keys[path]
-        self.findings.append(
-            self._finding(event, path, f"the key stands here a second time, first in line {first.line + 1}; remove one")
-        )
+    def _duplicate(self, event: Any, first: yaml.Mark) -> None:
+        message = f"the key stands here a second time, first in line {first.line + 1}; remove one"
+        self.findings.append(self._finding(event, message))
         if len(self.findings) >= MAX_DUPLICATES:
             raise ConfigError(self.findings)
         # Its value is read as another one, and forgotten.
-        kept, self.values, self.keys = (self.values, self.keys), {}, {}
-        self._value(self.next_event(), path)
-        self.values, self.keys = kept
+        self._value(self.next_event())
 
-    def _refuse_decoration(self, event: Any, path: KeyPath) -> None:
+    def _refuse_decoration(self, event: Any) -> None:
         if event.anchor is not None:
-            self._stop(
-                event, path, f"anchors (&{_name(event)}) are not supported; write the value out where it is needed"
-            )
+            self._stop(event, f"anchors (&{_name(event)}) are not supported; write the value out where it is needed")
         if event.tag is not None:
-            self._stop(event, path, f"tags ({show(event.tag)}) are not supported; remove it")
+            self._stop(event, f"tags ({show(event.tag)}) are not supported; remove it")
 
-    def _stop(self, event: Any, path: KeyPath, message: str) -> NoReturn:
-        raise ConfigError([*self.findings, self._finding(event, path, message)])
+    def _stop(self, event: Any, message: str) -> NoReturn:
+        raise ConfigError([*self.findings, self._finding(event, message)])
 
-    def _finding(self, event: Any, path: KeyPath, message: str) -> Finding:
-        return Finding(self.file, *position_of(event.start_mark), render_path(path), message)
+    def _finding(self, event: Any, message: str) -> Finding:
+        return Finding(self.file, *position_of(event.start_mark), render_path(tuple(self.path)), message)
 
 
 def _name(event: Any) -> str:
