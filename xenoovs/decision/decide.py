@@ -68,17 +68,19 @@ def undisturbed(previous: Decision, desired: DesiredState) -> DesiredState:
         found = before.get(ids[service.claim])
         if found is None:
             continue
-        parts = parts_served(found)
-        displaced = {name: part for name, part in parts.items() if part < 1 and name in _weighted(service)}
+        weighted = _weighted(service)
+        displaced = {name: part for name in found.displaced & weighted if (part := _part(found, name)) < 1}
         ejected[service.name] = frozenset(name for name, part in displaced.items() if not part)
-        if service.backups is not None and _weighted(service) <= ejected[service.name]:
+        if service.backups is not None and weighted <= ejected[service.name]:
             ejected[service.name] |= _weighted(service.backups) - found.active.owners
         ramps |= {(service.name, name): part for name, part in displaced.items() if part}
+        if not ejected[service.name]:
+            continue
         home, active = found.home.shares(), found.active.shares()
-        same = frozenset(name for name in _weighted(service) if home.get(name) == active.get(name))
+        same = frozenset(name for name in weighted if home.get(name) == active.get(name))
         # A backend that is up may have its own clients alone too: it is held only where the blocks say so.
         free = replace(desired, ejected=ejected, ramps=ramps)
-        if ejected[service.name] and same and _decide_service(service, found, free).active != found.active:
+        if same and _decide_service(service, found, free).active != found.active:
             held[service.name] = same
     return replace(desired, ejected=ejected, held=held, ramps=ramps)
 
