@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from enum import Enum
 from operator import attrgetter
+from typing import NamedTuple
 
 from xenoovs.dataclass import dataclass
 
@@ -102,8 +103,7 @@ TCP_SYN, TCP_ACK = 0x002, 0x010
 # What a flow matches: an ingress port and masked fields, in one canonical form: equal matches are equal values.
 
 
-@dataclass(frozen=True, slots=True)
-class Masked:
+class Masked(NamedTuple):
     """`field & mask == value`. Integers, never network objects: 0.0.0.3 is a mask here, not a host mask."""
 
     field: Field
