@@ -265,13 +265,14 @@ def _active(
     Backends of `held` serve their own clients only, unless all others are out. While no other backend serves, backups
     have all clients, by their weights.
     """
-    names, serving = tuple(backend.name for backend in service.backends), _weighted(service) - ejected
+    names, weighted = tuple(backend.name for backend in service.backends), _weighted(service)
+    serving = weighted - ejected
     if not serving:
         backups = service.backups
         if backups is None:
             return Blocks()
         return _active(backups, Blocks.of_assignment(_fewest(backups).assignment, names), before, ejected, held, {})
-    ejected = ejected & _weighted(service) | home.owners - _weighted(service)
+    ejected = ejected & weighted | home.owners - weighted
     if not ejected and not ramps:
         return home
     numbers = {name: number for number, name in enumerate(names)}

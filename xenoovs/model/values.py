@@ -143,7 +143,7 @@ _INTEGER_CHARACTERS = 20
 
 def parse_plain_scalar(text: str) -> str | int | bool | Number | None:
     """Return the value of an unquoted scalar. It is text if it is nothing else."""
-    if text[:1] not in _MAY_BE_NUMBER:
+    if text[:1] not in _MAY_BE_NUMBER or ":" in text:
         return _WORDS.get(text, text)
     if text == "":
         return None

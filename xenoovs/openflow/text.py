@@ -89,6 +89,7 @@ def number_of_name(name: str) -> int | None:
     return int(numbered[1]) if numbered else None
 
 
+@lru_cache(maxsize=4096)
 def render_name(name: str) -> str:
     """Return a name of a port or table, quoted as a JSON string unless it is a letter and then letters and digits.
 
@@ -331,12 +332,14 @@ def render_flow_to_send(flow: Flow) -> str:
 
 
 def _render_line(flow: Flow, render: Callable[[Masked], str]) -> str:
+    key = flow.key
     cookie = f"cookie={flow.cookie:#x}, " if flow.cookie else ""
-    table = f"table={flow.table}, " if flow.table else ""
-    options = "".join(f"{option}, " if "=" in option else f"{option} " for option in flow.options)
-    priority = "" if flow.priority == DEFAULT_PRIORITY else f"priority={flow.priority}"
-    key = ",".join(filter(None, (priority, _render_conditions(flow.match, render))))
-    return f"{cookie}{table}{options}{key}{' ' if key else ''}actions={render_actions(flow.actions)}"
+    table = f"table={key.table}, " if key.table else ""
+    options = "".join([f"{option}, " if "=" in option else f"{option} " for option in flow.options])
+    priority = "" if key.priority == DEFAULT_PRIORITY else f"priority={key.priority}"
+    conditions = _render_conditions(key.match, render)
+    asked = f"{priority},{conditions} " if priority and conditions else f"{priority or conditions} ".lstrip()
+    return f"{cookie}{table}{options}{asked}actions={render_actions(flow.actions)}"
 
 
 def render_flow_mod(mod: FlowMod) -> str:
@@ -403,8 +406,9 @@ def _render_conditions(match: Match, render: Callable[[Masked], str]) -> str:
     keyword, implied = _keyword(match.get(Field.DL_TYPE), match.get(Field.NW_PROTO))
     marks, registers, headers = list[str](), list[str](), list[str]()
     for masked in match.masked:
-        rank = masked.field.rank
-        if masked.field not in implied:
+        field = masked.field
+        if field not in implied:
+            rank = field.rank
             group = marks if rank <= _LAST_MARK else registers if rank <= _LAST_REGISTER else headers
             group.append(render(masked))
     in_port = () if match.in_port is None else (f"in_port={render_name(match.in_port)}",)

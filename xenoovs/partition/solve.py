@@ -38,12 +38,12 @@ class Window(NamedTuple):
 def whole_weights(weights: Iterable[Weight]) -> tuple[int, ...]:
     """The smallest integers in the same proportion. ValueError: a weight is negative or none is positive."""
     given = tuple(weights)
-    if any(weight < 0 for weight in given):
-        raise ValueError("a weight is negative")
-    if not any(given):
-        raise ValueError("no weight is positive")
     scale = lcm(*(weight.denominator for weight in given))
     whole = [weight.numerator * (scale // weight.denominator) for weight in given]
+    if any(weight < 0 for weight in whole):
+        raise ValueError("a weight is negative")
+    if not any(whole):
+        raise ValueError("no weight is positive")
     common = gcd(*whole)
     return tuple(weight // common for weight in whole)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from itertools import groupby
 from struct import Struct, error
 
@@ -369,15 +370,15 @@ def encode_flow_mod(mod: FlowMod, *, xid: int, ofports: Mapping[str, int]) -> by
 
 def encode_mods(mods: Iterable[FlowMod | GroupMod], *, first_xid: int, ofports: Mapping[str, int]) -> Iterator[bytes]:
     """Yield one message per mod; their xids count up from `first_xid`. Raises NotEncodable."""
-    known: dict[tuple[int | None, tuple[Action, ...]], bytes] = {}
+
+    @cache
+    def encoded(actions: tuple[Action, ...], protocol: int | None) -> bytes:
+        # Many flows of a small config share a few dozen lists of actions.
+        return encode_instructions(actions, ofports, protocol=protocol)
 
     def instructions(flow: Flow) -> bytes:
-        # Thousands of flows share a few dozen lists of actions.
         exact = flow.match.get(Field.NW_PROTO)
-        protocol = None if exact is None else exact.value
-        if (packed := known.get((protocol, flow.actions))) is None:
-            packed = known[protocol, flow.actions] = encode_instructions(flow.actions, ofports, protocol=protocol)
-        return packed
+        return encoded(flow.actions, None if exact is None else exact.value)
 
     for xid, mod in enumerate(mods, start=first_xid):
         if isinstance(mod, GroupMod):

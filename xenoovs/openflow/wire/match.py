@@ -306,11 +306,16 @@ def encode_match(match: Match, ofports: Mapping[str, int]) -> bytes:
 
     Every field follows its prerequisites (7.2.2.6), for `Field` is ordered so.
     """
-    conditions = b"".join(_encode_masked(match.masked))
+    encoded, ether, protocol = list[bytes](), None, None
     if match.in_port is not None:
-        conditions = _PORT_CONDITION.pack(IN_PORT, port_number(match.in_port, ofports)) + conditions
-    if match.foreign:
-        conditions += b"".join(map(foreign_oxm, match.foreign))
+        encoded.append(_PORT_CONDITION.pack(IN_PORT, port_number(match.in_port, ofports)))
+    for masked in match.masked:
+        if masked.field is Field.DL_TYPE:
+            ether = masked.value
+        elif masked.field is Field.NW_PROTO:
+            protocol = masked.value
+        encoded.append(_encode_condition(masked, ether, protocol))
+    conditions = b"".join((*encoded, *map(foreign_oxm, match.foreign)))
     size = _MATCH.size + len(conditions)
     return _MATCH.pack(_OXM_MATCH, size) + conditions + bytes(-size % 8)
 
@@ -353,24 +358,10 @@ def decode_conditions(body: Reader, names: Mapping[int, str]) -> Match:
 
 
 @lru_cache(maxsize=65536)
-def _encode_masked(conditions: tuple[Masked, ...]) -> tuple[bytes, ...]:
-    ether = protocol = None
-    encoded = []
-    for masked in conditions:
-        if masked.field is Field.DL_TYPE:
-            ether = masked.value
-        elif masked.field is Field.NW_PROTO:
-            protocol = masked.value
-        header = match_header(masked.field, ether=ether, protocol=protocol)
-        if header is None:
-            raise NotEncodable(part=masked.field.ovs_name, reason="dl_type and nw_proto do not say what it is in")
-        encoded.append(_encode_condition(masked, header))
-    return tuple(encoded)
-
-
-@lru_cache(maxsize=65536)
-def _encode_condition(masked: Masked, header: int) -> bytes:
-    size = size_of(masked.field)
+def _encode_condition(masked: Masked, ether: int | None, protocol: int | None) -> bytes:
+    size, header = size_of(masked.field), match_header(masked.field, ether=ether, protocol=protocol)
+    if header is None:
+        raise NotEncodable(part=masked.field.ovs_name, reason="dl_type and nw_proto do not say what it is in")
     if masked.is_exact:
         return U32.pack(header) + (masked.value >> _UNUSED_BITS.get(masked.field, 0)).to_bytes(size, "big")
     return U32.pack(masked_header(header)) + masked.value.to_bytes(size, "big") + masked.mask.to_bytes(size, "big")
