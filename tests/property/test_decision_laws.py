@@ -18,8 +18,8 @@ from xenoovs.compile.program import Program, compile_program
 from xenoovs.compile.read import read, stage_number
 from xenoovs.decision import decide as solver
 from xenoovs.decision.decide import decide
-from xenoovs.decision.decision import Decision, DesiredState, Transition
-from xenoovs.decision.document import decision_document, parse_decision
+from xenoovs.decision.decision import Decision, DesiredState, Transition, decision_document
+from xenoovs.decision.document import parse_decision
 from xenoovs.engine.change import fresh
 from xenoovs.errors import DecisionMalformed
 from xenoovs.judge.simulate.walk import tables_of

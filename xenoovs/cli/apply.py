@@ -23,7 +23,7 @@ from xenoovs.compile.pipeline import PROGRAM
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.display import duration as shown_duration
 from xenoovs.display import span
-from xenoovs.engine.change import Change, PlanOptions
+from xenoovs.engine.change import Change, PlanOptions, require_unchanged
 from xenoovs.engine.engine import DrainRounds, Engine
 from xenoovs.engine.history import History
 from xenoovs.errors import NotConfirmed, XenoovsError, counted
@@ -229,7 +229,7 @@ class Work:
             with suppress(XenoovsError, OSError):
                 entry = self._entry(self.history)
                 self.history.record(entry)
-                number = entry.number
+                number = entry["number"]
         waited_s = wait_for_drains(rounds) if change.drains and not how.dry_run else 0.0
         if waited_s and is_text:
             echo(f"drained: all blocks have moved after {span(waited_s)}")
@@ -237,8 +237,6 @@ class Work:
 
     def _send_and_record(self, rounds: DrainRounds) -> int | None:
         """Make the change and return its number in the history; None if it could not be written there."""
-        from xenoovs.engine.saved import require_unchanged
-
         change, history, entry = self.change, self.history, None
         reason = "there is no directory for it; set XDG_RUNTIME_DIR, or run as root"
         with nullcontext() if history is None else history.held():
@@ -259,7 +257,7 @@ class Work:
             try:
                 if history is not None and entry is not None:
                     history.record(entry)
-                    return entry.number
+                    return int(entry["number"])
             except (XenoovsError, OSError) as error:
                 reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         echo(
@@ -301,7 +299,7 @@ class Work:
     def may_roll_back(self) -> bool:
         return self.how.confirm_s is not None or self.how.must_offload
 
-    def _entry(self, history: History) -> HistoryEntry:
+    def _entry(self, history: History) -> dict[str, Any]:
         """Return the next entry of the history, for the change. Raises FileUnusable."""
         words = self.words
         return history.entry(

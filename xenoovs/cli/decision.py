@@ -10,7 +10,7 @@ import click
 
 from xenoovs.compile.clients import Clients, Spread, check_spread, parse_clients
 from xenoovs.compile.program import compile_config
-from xenoovs.decision.decision import Decision, ServiceDifference, Transition, compare
+from xenoovs.decision.decision import Decision, ServiceDifference, Transition, compare, decision_document
 from xenoovs.display import percent
 from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
@@ -76,8 +76,6 @@ def decision_command(
         return analyse(config, clients, service=service, output=output)
     if service is not None:
         raise click.UsageError("--service goes with --clients.")
-    from xenoovs.decision.document import decision_document
-
     if offline and (installed or other == INSTALLED):
         raise click.UsageError("--offline reads no bridge: omit it to see what is installed.")
     balancer = load(config) if offline else load_resolved(config, of_dpu=installed)

@@ -25,7 +25,7 @@ PRELOADED = (
     "xenoovs.model.emit",
     "xenoovs.switch.management",
     "xenoovs.switch.devices",
-    "xenoovs.engine.saved",
+    "xenoovs.engine.document",
     "xenoovs.agent.runtime_file",
 )
 """Modules that commands import when they run."""

@@ -100,11 +100,13 @@ def with_names(change: Change, history: History | None) -> Change:
 
 def _save(path: Path, change: Change, *, config: Path, options: PlanOptions) -> None:
     """Write the file of a plan. Raises click.UsageError, OSError."""
-    from xenoovs.engine.saved import plan_of, save
+    from xenoovs.engine.document import save
+    from xenoovs.engine.saved import plan_of
 
     path = file_behind(path, option="--out")
     try:
-        save(path, plan_of(change, file=str(config), options=options, user=user_name()))
+        plan = plan_of(change, file=str(config), options=options, user=user_name())
+        save(path, plan.model_dump(mode="json"))
     except OSError as error:
         # Without the name of the temporary file.
         raise OSError(error.errno, f"the plan was not saved: {error.strerror}", str(path)) from None

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.model.balancer import Backend, Balancer, BlockKey, DrainMode, Service, service_ids
@@ -490,3 +491,36 @@ def _by_mask(service: ServiceDecision) -> dict[int, list[tuple[int, Owner]]]:
         value, mask = spread(block, service.key.positions)
         found[mask].append((value, owner))
     return found
+
+
+# A decision as JSON: what `xenoovs decision -o json` prints, and what files hold. `decision/document.py` reads it.
+
+
+def decision_document(decision: Decision, names: Mapping[int, str] | None = None) -> dict[str, Any]:
+    """Return the document of a decision: `format` (1), `version` and `services`. A service has `id`, `key`, `home` and,
+    where it differs from `home`, `active`. `names`: names of services by id, for people only."""
+    services = [_document_of(i, service, (names or {}).get(i)) for i, service in decision.services]
+    return {"format": 1, "version": decision.version, "services": services}
+
+
+def _document_of(service_id: int, service: ServiceDecision, name: str | None) -> dict[str, Any]:
+    key = service.key
+    active = {} if service.active == service.home else {"active": _blocks_document(service.active)}
+    return {
+        "id": f"{service_id:#010x}",
+        **({} if name is None else {"name": name}),
+        "key": {
+            "field": key.field.value,
+            **({} if key.positions is None else {"positions": list(key.positions)}),
+            **({} if key.width is None else {"width": key.width}),
+        },
+        "home": _blocks_document(service.home),
+        **active,
+    }
+
+
+def _blocks_document(blocks: Blocks) -> dict[Owner, list[str]]:
+    made: dict[Owner, list[str]] = {owner: [] for owner in sorted(blocks.owners)}
+    for block, owner in blocks.rows:
+        made[owner].append(f"{block.value:#x}/{block.depth}")
+    return made

@@ -1,9 +1,8 @@
-"""A decision as JSON, both ways: what `xenoovs decision -o json` prints, and what a store of decisions holds."""
+"""Reads a decision as JSON, which `decision_document` makes: strictly, as it may come from a file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -53,13 +52,6 @@ class _Document(_Strict):
     services: list[_Service]
 
 
-def decision_document(decision: Decision, names: Mapping[int, str] | None = None) -> dict[str, Any]:
-    """Return the document of a decision: `format` (1), `version` and `services`. A service has `id`, `key`, `home` and,
-    where it differs from `home`, `active`. `names`: names of services by id, for people only."""
-    services = [_of_service(i, service, (names or {}).get(i)) for i, service in decision.services]
-    return _Document(version=decision.version, services=services).model_dump(mode="json", exclude_none=True)
-
-
 def parse_decision(document: object) -> Decision:
     """Return the decision of a document. Raises DecisionMalformed, with the key: the document has another form, a
     service twice, overlapping blocks, or active blocks without a home."""
@@ -84,22 +76,6 @@ def parse_decision(document: object) -> Decision:
 def _reason(error: ErrorDetails) -> str:
     """Return the reason without the names of types."""
     return "not an object" if error["type"] == "model_type" else error["msg"].removeprefix("Value error, ")
-
-
-def _of_service(service_id: int, service: ServiceDecision, name: str | None) -> _Service:
-    positions = service.key.positions
-    key = _Key(
-        field=service.key.field, positions=None if positions is None else list(positions), width=service.key.width
-    )
-    active = None if service.active == service.home else _of_blocks(service.active)
-    return _Service(id=f"{service_id:#010x}", name=name, key=key, home=_of_blocks(service.home), active=active)
-
-
-def _of_blocks(blocks: Blocks) -> _Rows:
-    made: _Rows = {owner: [] for owner in sorted(blocks.owners)}
-    for block, owner in blocks.rows:
-        made[owner].append(f"{block.value:#x}/{block.depth}")
-    return made
 
 
 def _to_service(service: _Service) -> ServiceDecision:

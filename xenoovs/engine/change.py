@@ -18,7 +18,7 @@ from xenoovs.decision.advance import BlockId, Progress, ServiceMove, advance, se
 from xenoovs.decision.decide import decide, undisturbed
 from xenoovs.decision.decision import BackendName, Decision, DesiredState, Phase, Transition, follow, next_hops
 from xenoovs.display import percent
-from xenoovs.errors import counted, first_names, worded
+from xenoovs.errors import BridgeChanged, counted, first_names, worded
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import NextHop, remote_of_port
 from xenoovs.model.remote import every_service
@@ -35,7 +35,7 @@ from xenoovs.openflow.flow import (
     service_of,
 )
 from xenoovs.openflow.group import has_failover, with_groups
-from xenoovs.openflow.text import recognise, render_flow
+from xenoovs.openflow.text import parse_dump, recognise, render_flow
 from xenoovs.switch.api import PortCheck
 
 Texts = Mapping[int, Mapping[str, Flow]]
@@ -537,3 +537,36 @@ def _differing(guess: Target, target: Target) -> frozenset[int]:
 
 def _wanted(target: Target, services: frozenset[int]) -> list[Flow]:
     return [flow for i, texts in target.texts.items() if i in services for flow in texts.values()]
+
+
+# Whether the bridge still has the flows for which a change was planned.
+
+
+def require_unchanged(change: Change, before: str, *, since: str, again: str) -> None:
+    """Raise BridgeChanged if the flows for which the change was planned differ from those in the dump `before`.
+    `since`: what happened when it had those, for the message. `again`: the command that plans again."""
+    # Most often the texts are equal, which is faster to find out.
+    if before == change.dump or lines_of(before) == lines_of(change.dump):
+        return
+    old, new = ({seen.flow.key: seen.flow for seen in parse_dump(text)} for text in (before, change.dump))
+    differing = [old.get(key) or new[key] for key in {**old, **new} if old.get(key) != new.get(key)]
+    if not differing:
+        return
+    names = {made.service_id: made.service.name for made in change.program.services}
+    services = [_service_name(flow, {**change.names, **names}) for flow in differing]
+    raise BridgeChanged(
+        bridge=change.bridge,
+        since=since,
+        services={name: services.count(name) for name in sorted(set(services))},
+        example=render_flow(replace(differing[0], cookie=0)),
+        again=again,
+    )
+
+
+def _service_name(flow: Flow, names: dict[int, str]) -> str:
+    service_id = service_of(flow.cookie)
+    return names.get(service_id, f"id {service_id:#x}") if service_id else "no service"
+
+
+def lines_of(dump: str) -> set[str]:
+    return {line.strip() for line in dump.splitlines() if "actions=" in line}

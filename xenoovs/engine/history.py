@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import ChangeUnderWay, NotInHistory, XenoovsError
@@ -53,19 +53,19 @@ class History:
             return self.load(max(self.numbers, default=0)).names
         return {}
 
-    def entry(self, change: Change, *, command: str, file: str, partial: bool, user: str) -> HistoryEntry:
+    def entry(self, change: Change, *, command: str, file: str, partial: bool, user: str) -> dict[str, Any]:
         """Return the next entry, for a change that will be applied. Raises FileUnusable."""
-        from xenoovs.engine.saved import entry_of
+        from xenoovs.engine.document import entry_of
 
         number = max(self.numbers, default=0) + 1
         return entry_of(change, file=file, partial=partial, user=user, number=number, command=command)
 
-    def record(self, entry: HistoryEntry) -> None:
+    def record(self, entry: dict[str, Any]) -> None:
         """Add an entry, and remove the oldest ones. Raises OSError, FileUnusable."""
-        from xenoovs.engine.saved import save
+        from xenoovs.engine.document import save
 
         self._make_directory()
-        save(self._path(entry.number), entry)
+        save(self._path(entry["number"]), entry)
         for old in self.numbers[:-MAX_ENTRIES]:
             self._path(old).unlink(missing_ok=True)
         for unfinished in self.directory.glob(".*.json.*"):

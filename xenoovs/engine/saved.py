@@ -4,41 +4,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
-from datetime import datetime, timezone
-from hashlib import sha256
+from datetime import datetime
 from pathlib import Path
 from shlex import join
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import to_json
 
 from xenoovs import __version__
-from xenoovs.decision.document import decision_document, parse_decision
+from xenoovs.decision.document import parse_decision
 from xenoovs.display import unique_keys
-from xenoovs.engine.change import Change, PlanOptions, summary_of
+from xenoovs.engine.change import Change, PlanOptions, lines_of, require_unchanged
+from xenoovs.engine.document import MAX_TEXT, digest, facts_of
 from xenoovs.errors import (
     BridgeChanged,
     ConfigError,
     DecisionMalformed,
-    FileUnusable,
     ParseError,
     SavedMalformed,
     StalePlan,
 )
-from xenoovs.evidence.dump_file import MAX_TEXT_BYTES, read_text
-from xenoovs.model.balancer import Balancer, service_ids
-from xenoovs.model.emit import render_config
+from xenoovs.evidence.dump_file import read_text
+from xenoovs.model.balancer import Balancer
 from xenoovs.model.load import parse_config
-from xenoovs.model.remote import every_service
-from xenoovs.openflow.flow import Flow, service_of
-from xenoovs.openflow.text import parse_dump, render_flow, render_flow_mod
-from xenoovs.switch.undo_journal import replace_file
+from xenoovs.openflow.text import render_flow_mod
 
-_MAX_TEXT = 4096
-Text = Annotated[str, Field(max_length=_MAX_TEXT)]
+Text = Annotated[str, Field(max_length=MAX_TEXT)]
 S = TypeVar("S", bound="_Stored")
 
 
@@ -59,7 +51,7 @@ class SavedConfig(_Stored):
 
     @model_validator(mode="after")
     def _is_whole(self) -> SavedConfig:
-        if _digest(self.text) != self.sha256:
+        if digest(self.text) != self.sha256:
             raise ValueError("the config does not match `sha256`")
         return self
 
@@ -118,7 +110,7 @@ class SavedPlan(SavedDecision):
         return self.model_copy(update={"sha256": self._digest()})
 
     def _digest(self) -> str:
-        return _digest(self.model_dump_json(exclude={"sha256"}))
+        return digest(self.model_dump_json(exclude={"sha256"}))
 
     def _require_unedited(self, file: Path) -> None:
         if self.sha256 not in (None, self._digest()):
@@ -166,60 +158,18 @@ class HistoryEntry(SavedDecision):
     summary: dict[str, Any]
 
 
-def facts_of(change: Change, *, file: str, partial: bool, user: str) -> dict[str, Any]:
-    """Return the values of a SavedDecision for a change. Raises FileUnusable."""
-    balancer = change.asked.balancer
-    try:
-        text = render_config(balancer)
-    except ValueError as error:
-        raise FileUnusable(file=file, reason=str(error)) from None
-    services = every_service(balancer)
-    ids = service_ids(service.claim for service in services)
-    names = {ids[service.claim]: service.name for service in services}
-    return {
-        "xenoovs": __version__,
-        "at": datetime.now(timezone.utc).replace(microsecond=0),
-        "user": _storable(user),
-        "bridge": change.bridge,
-        "partial": partial,
-        "config": SavedConfig.model_construct(file=_storable(file), sha256=_digest(text), lines=text.splitlines()),
-        "decision": decision_document(change.target.decision, names),
-    }
-
-
-def entry_of(change: Change, *, file: str, partial: bool, user: str, number: int, command: str) -> HistoryEntry:
-    summary = summary_of(change)
-    moved = "; clients moved: " + summary.moved_text if summary.moved else ""
-    changed = f"{summary.headline()}{moved}" if change.difference.flow_mods else "nothing differed"
-    facts = facts_of(change, file=file, partial=partial, user=user)
-    # Not validated, as its values come from a plan: to parse decision and config would take as long as to compile.
-    return HistoryEntry.model_construct(
-        **facts, number=number, command=_storable(command), changed=changed, summary=summary.document
-    )
-
-
 def plan_of(change: Change, *, file: str, options: PlanOptions, user: str) -> SavedPlan:
     """Return a change, planned with these options for the config in `file`, in the form that is saved."""
-    before, flow_mods = sorted(_lines(change.dump)), _flow_mods(change)
+    before, flow_mods = sorted(lines_of(change.dump)), _flow_mods(change)
     facts = facts_of(change, file=file, partial=options.partial, user=user)
+    facts["config"] = SavedConfig.model_construct(**facts["config"])
     plan = SavedPlan.model_construct(**facts, drain=options.drain, before=before, flow_mods=flow_mods)
     return plan.signed()
 
 
-def save(path: Path, document: SavedPlan | HistoryEntry) -> None:
-    """Write a file of mode 0600, completely or not at all. Raises OSError, FileUnusable."""
-    values = document.model_dump(mode="json")
-    # First, so that the kind of the file can be seen at its start.
-    first = {key: values[key] for key in values if key.startswith("xenoovs_")}
-    data = to_json({**first, **values}, indent=1) + b"\n"
-    if len(data) > MAX_TEXT_BYTES:
-        raise FileUnusable(file=str(path), reason=f"it would have more than {MAX_TEXT_BYTES >> 20} MiB")
-    replace_file(path, data)
-
-
 def load(path: Path, kind: type[S]) -> S:
-    """Return what `save` wrote. Raises SavedMalformed, with line and column, if it has another form; OSError or
-    FileUnusable if it cannot be read or is too long."""
+    """Return what `document.save` wrote. Raises SavedMalformed, with line and column, if it has another form; OSError
+    or FileUnusable if it cannot be read or is too long."""
     text = read_text(path)
     try:
         return kind.model_validate(json.loads(text, object_pairs_hook=unique_keys))
@@ -235,47 +185,8 @@ def load(path: Path, kind: type[S]) -> S:
         raise SavedMalformed(file=str(path), line=1, column=1, reason=str(error)) from None
 
 
-def require_unchanged(change: Change, before: str, *, since: str, again: str) -> None:
-    """Raise BridgeChanged if the flows for which the change was planned differ from those in the dump `before`.
-    `since`: what happened when it had those, for the message. `again`: the command that plans again."""
-    # Most often the texts are equal, which is faster to find out.
-    if before == change.dump or _lines(before) == _lines(change.dump):
-        return
-    old, new = ({seen.flow.key: seen.flow for seen in parse_dump(text)} for text in (before, change.dump))
-    differing = [old.get(key) or new[key] for key in {**old, **new} if old.get(key) != new.get(key)]
-    if not differing:
-        return
-    names = {made.service_id: made.service.name for made in change.program.services}
-    services = [_service_name(flow, {**change.names, **names}) for flow in differing]
-    raise BridgeChanged(
-        bridge=change.bridge,
-        since=since,
-        services={name: services.count(name) for name in sorted(set(services))},
-        example=render_flow(replace(differing[0], cookie=0)),
-        again=again,
-    )
-
-
-def _service_name(flow: Flow, names: dict[int, str]) -> str:
-    service_id = service_of(flow.cookie)
-    return names.get(service_id, f"id {service_id:#x}") if service_id else "no service"
-
-
-def _lines(dump: str) -> set[str]:
-    return {line.strip() for line in dump.splitlines() if "actions=" in line}
-
-
 def _flow_mods(change: Change) -> list[str]:
     return [render_flow_mod(mod) for mod in change.bundle.mods]
-
-
-def _digest(text: str) -> str:
-    return sha256(text.encode()).hexdigest()
-
-
-def _storable(name: str) -> str:
-    """Return a name as JSON can have it: without bytes that are no UTF-8, and not too long."""
-    return name.encode(errors="backslashreplace").decode()[:_MAX_TEXT]
 
 
 def _position(text: str, path: Sequence[int | str]) -> tuple[int, int]:

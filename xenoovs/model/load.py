@@ -146,7 +146,7 @@ def _positions(text: str) -> Positions:
     """Return where the values of a text stand that was composed without a mistake. It is read again for that, as most
     texts have no mistake."""
     values, keys = dict[KeyPath, yaml.Mark](), dict[KeyPath, yaml.Mark]()
-    left = list[tuple[KeyPath, yaml.Node]]([((), yaml.compose(text, Loader=_Loader))])
+    left: list[tuple[KeyPath, Any]] = [((), yaml.compose(text, Loader=_Loader))]
     while left:
         path, node = left.pop()
         values[path] = node.start_mark

@@ -23,10 +23,11 @@ from xenoovs.decision.decision import (
     Phase,
     ServiceDecision,
     Transition,
+    decision_document,
     follow,
     next_hops,
 )
-from xenoovs.decision.document import decision_document, parse_decision
+from xenoovs.decision.document import parse_decision
 from xenoovs.decision.ejection import select_ejected
 from xenoovs.errors import BudgetUnreachable, DecisionMalformed, ToleranceUnreachable
 from xenoovs.model.address import Mac
