@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Address
+from re import Match
 
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.model.address import Mac, parse_mac
@@ -157,52 +158,41 @@ NextHop = Direct | Unchanged | SourcePort | ToAddress | Translated | Tunneled
 """All kinds of next hops: a closed union."""
 
 
+_NUMBER = "0|[1-9][0-9]{0,9}"
+_TEXT = regex(
+    rf"(?:(?P<mac>[0-9a-f:]{{17}})(?:>(?P<address>[0-9.]+)(?::(?P<l4_port>{_NUMBER}))?|/(?P<remote>[0-9.]+)/(?P<key>{_NUMBER}))?"
+    rf"|(?P<path>{_NUMBER})|(?P<to>[0-9.]+)|{UNCHANGED})(?:\+(?:vlan(?P<vlan>{_NUMBER})|(?P<untagged>untagged)))?@(?P<port>.+)",
+    ASCII | DOTALL,
+)
+
+
 def parse_next_hop(text: str) -> NextHop:
     """Return the next hop of which `text` is the `str()`. Raises ValueError: it is the text of none."""
-    what, _, port = text.partition("@")
-    if not port:
+    found = _TEXT.fullmatch(text)
+    hop = None if found is None else _read(found)
+    if hop is None or str(hop) != text:
         raise ValueError(f"{text!r} is not a next hop; write MAC@PORT, such as 02:00:5e:10:00:02@p1")
-    what, is_tagged, tag = what.partition("+")
-    vlan = _parse_vlan(tag) if is_tagged else None
-    if what == UNCHANGED:
-        return Unchanged(port, vlan)
-    mac, is_translated, endpoint = what.partition(">")
-    if is_translated:
-        return Translated(parse_mac(mac), port, *_parse_endpoint(endpoint), vlan)
-    if is_tagged:
-        return Direct(parse_mac(what), port, vlan)
-    if "/" in what:
-        return _parse_tunneled(what, port)
-    if what.isascii() and what.isdigit():
-        if str(int(what)) != what or not 0 <= int(what) <= MAX_PORT:
-            raise ValueError(f"{what!r} is not a source port; write one from 1 to {MAX_PORT}")
-        return SourcePort(int(what), port)
-    return ToAddress(IPv4Address(what), port) if "." in what else Direct(parse_mac(what), port)
-
-
-def _parse_vlan(text: str) -> int:
-    number = text.removeprefix("vlan")
-    vlan = NO_TAG if text == "untagged" else int(number) if number.isascii() and number.isdigit() else MAX_VLAN + 1
-    if vlan_text(vlan) != f"+{text}" or vlan > MAX_VLAN:
-        raise ValueError(f"{text!r} is not a VLAN; write `untagged`, or one from vlan1 to vlan{MAX_VLAN}")
-    return vlan
-
-
-def _parse_endpoint(text: str) -> tuple[IPv4Address, int | None]:
-    address, has_port, port = text.partition(":")
-    if not has_port:
-        return IPv4Address(address), None
-    if not (port.isascii() and port.isdigit()) or str(int(port)) != port or not 1 <= int(port) <= MAX_PORT:
-        raise ValueError(f"{port!r} is not a port; write one from 1 to {MAX_PORT}")
-    return IPv4Address(address), int(port)
-
-
-def _parse_tunneled(what: str, port: str) -> Tunneled:
-    mac, remote, key = (*what.split("/"), "", "")[:3]
-    hop = Tunneled(parse_mac(mac), port, IPv4Address(remote), int(key) if key.isascii() and key.isdigit() else -1)
-    if str(hop) != f"{what}@{port}":
-        raise ValueError(f"{what!r} is not a way into a tunnel; write MAC/REMOTE/KEY")
     return hop
+
+
+def _read(found: Match[str]) -> NextHop | None:
+    """Return the next hop; None if a number is too large."""
+    port, l4_port, path, tag = found["port"], found["l4_port"], found["path"], found["vlan"]
+    vlan = NO_TAG if found["untagged"] else int(tag) if tag else None
+    if not 1 <= int(l4_port or 1) <= MAX_PORT or int(path or 0) > MAX_PORT or (vlan or 0) > MAX_VLAN:
+        return None
+    if path:
+        return SourcePort(int(path), port)
+    if found["to"]:
+        return ToAddress(IPv4Address(found["to"]), port)
+    if found["mac"] is None:
+        return Unchanged(port, vlan)
+    mac = parse_mac(found["mac"])
+    if found["remote"]:
+        return Tunneled(mac, port, IPv4Address(found["remote"]), int(found["key"]))
+    if found["address"]:
+        return Translated(mac, port, IPv4Address(found["address"]), int(l4_port) if l4_port else None, vlan)
+    return Direct(mac, port, vlan)
 
 
 def mac_of(hop: _Hop) -> Mac | None:
