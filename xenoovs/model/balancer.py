@@ -36,22 +36,17 @@ class DrainMode(Enum):
 
 @keyed()
 class Drain:
-    """Open connections of clients that get another backend. A key of a service goes before the one of the file."""
+    """Open connections of clients that get another backend. A key of a service goes before the one of the file.
 
-    mode: DrainMode = entry(
-        DrainMode,
-        "none (clients move at once) or pin (open connections stay with the old backend for a while, new TCP "
-        "connections go to the new one).",
-        default=DrainMode.NONE,
-    )
-    timeout_ms: int = entry(
-        values.duration_ms, "Clients move after this time, with all connections that are still open.", default=60_000
-    )
-    idle_timeout_ms: int = entry(
-        values.duration_ms,
-        "They move earlier when the old backend has received no packet of them for this time.",
-        default=10_000,
-    )
+    mode: none (clients move at once) or pin (open connections stay with the old backend for a while, new TCP
+        connections go to the new one).
+    timeout_ms: Clients move after this time, with all connections that are still open.
+    idle_timeout_ms: They move earlier when the old backend has received no packet of them for this time.
+    """
+
+    mode: DrainMode = entry(DrainMode, default=DrainMode.NONE)
+    timeout_ms: int = entry(values.duration_ms, default=60_000)
+    idle_timeout_ms: int = entry(values.duration_ms, default=10_000)
 
 
 AT_ONCE = Drain()
@@ -95,93 +90,63 @@ class AllDown(Enum):
 
 @keyed()
 class Health:
-    """The health check of backends, made by `xenoovs agent`. A key of a service goes before the one of the file."""
+    """The health check of backends, made by `xenoovs agent`. A key of a service goes before the one of the file.
 
-    probe: ProbeKind = entry(ProbeKind, "What is sent to each backend.", absent=ProbeKind.NONE)
-    port: int | None = entry(
-        values.port,
-        "Port of tcp, http, https, dns and udp probes; left out: the first port of the service.",
-        8080,
-        default=None,
-    )
-    interface: str | None = entry(
-        values.device, "Device to send probes through; an arp probe needs one.", "en3f0pf0sf0", default=None
-    )
-    netns: str | None = entry(
-        values.name, "Network namespace to send probes from (see ip-netns(8)).", "probes", default=None
-    )
-    path: str = entry(values.path, "Path that an http or https probe requests.", default="/")
-    host: str | None = entry(
-        values.host, "Host header of an http or https probe; left out: the address.", "www.example.org", default=None
-    )
-    status: tuple[int, int] = entry(
-        values.status,
-        "Status, or range of statuses, that an http or https probe accepts. Redirections are not followed.",
-        default=(200, 399),
-    )
-    body: str = entry(values.text, "Text that the body of the answer must contain, in its first MiB.", default="")
-    ca_file: str | None = entry(
-        values.file,
-        "Authorities that an https probe trusts (PEM); left out: those of the system.",
-        "/etc/ssl/ca.pem",
-        default=None,
-    )
-    server_name: str | None = entry(
-        values.host,
-        "Name in the certificate, also sent as SNI; left out: `host`, else the address.",
-        "www.example.org",
-        default=None,
-    )
-    insecure: bool = entry(values.flag, "Whether an https probe accepts any certificate.", default=False)
-    command: tuple[str, ...] = entry(
-        values.command,
-        "Program and arguments of an exec probe, without a shell; status 0 means healthy. Its environment has "
-        "XENOOVS_ADDRESS, XENOOVS_MAC and XENOOVS_PORT. The agent runs programs only with --allow-exec.",
-        ["/usr/local/bin/check-web", "--quick"],
-        default=(),
-    )
-    query: str = entry(values.query, "Name whose address a dns probe requests.", "example.org", default=NO_QUERY)
-    send: str = entry(values.text, "Text that a udp probe sends.", default="")
-    expect: str = entry(values.text, "Text that the answer to a udp probe must contain.", default="")
-    interval_ms: int = entry(values.duration_ms, "Time from one probe to the next.", default=1000)
-    fast_interval_ms: int = entry(
-        values.duration_ms,
-        "The same while results contradict the state; left out: a quarter of `interval`.",
-        default=250,
-    )
-    timeout_ms: int = entry(
-        values.duration_ms, "A probe without an answer by then has failed; left out: half of `interval`.", default=500
-    )
-    rise: int = entry(values.count, "Number of answers in a row that bring a backend back.", default=2)
-    fall: int = entry(values.count, "Number of failures in a row that take a backend out.", default=3)
-    jitter: Fraction = entry(
-        values.part,
-        "Each interval is shortened at random by up to this part, so that probes are spread over time.",
-        default=Fraction(1, 10),
-    )
-    ramp_ms: int | None = entry(
-        values.duration_ms,
-        "Slow start: a new or returning backend gets its clients in eight steps during this time; left out: all "
-        "at once.",
-        "30s",
-        default=None,
-    )
-    initial: Initial = entry(
-        Initial,
-        "State of a new backend: up (the first result decides) or down (ejected until `rise` good results).",
-        default=Initial.UP,
-    )
-    max_down: Fraction = entry(
-        values.part,
-        "At most this part of the backends is ejected at once, rounded down; others that are down keep their "
-        "clients. Not while a backup is up.",
-        default=Fraction(1, 2),
-    )
-    on_all_down: AllDown = entry(
-        AllDown,
-        "When no backend answers, nor any backup: keep (max_down applies, clients stay) or drop (their packets).",
-        default=AllDown.KEEP,
-    )
+    probe: What is sent to each backend.
+    port: Port of tcp, http, https, dns and udp probes; left out: the first port of the service.
+    interface: Device to send probes through; an arp probe needs one.
+    netns: Network namespace to send probes from (see ip-netns(8)).
+    path: Path that an http or https probe requests.
+    host: Host header of an http or https probe; left out: the address.
+    status: Status, or range of statuses, that an http or https probe accepts. Redirections are not followed.
+    body: Text that the body of the answer must contain, in its first MiB.
+    ca_file: Authorities that an https probe trusts (PEM); left out: those of the system.
+    server_name: Name in the certificate, also sent as SNI; left out: `host`, else the address.
+    insecure: Whether an https probe accepts any certificate.
+    command: Program and arguments of an exec probe, without a shell; status 0 means healthy. Its environment has
+        XENOOVS_ADDRESS, XENOOVS_MAC and XENOOVS_PORT. The agent runs programs only with --allow-exec.
+    query: Name whose address a dns probe requests.
+    send: Text that a udp probe sends.
+    expect: Text that the answer to a udp probe must contain.
+    interval_ms: Time from one probe to the next.
+    fast_interval_ms: The same while results contradict the state; left out: a quarter of `interval`.
+    timeout_ms: A probe without an answer by then has failed; left out: half of `interval`.
+    rise: Number of answers in a row that bring a backend back.
+    fall: Number of failures in a row that take a backend out.
+    jitter: Each interval is shortened at random by up to this part, so that probes are spread over time.
+    ramp_ms: Slow start: a new or returning backend gets its clients in eight steps during this time; left out: all at
+        once.
+    initial: State of a new backend: up (the first result decides) or down (ejected until `rise` good results).
+    max_down: At most this part of the backends is ejected at once, rounded down; others that are down keep their
+        clients. Not while a backup is up.
+    on_all_down: When no backend answers, nor any backup: keep (max_down applies, clients stay) or drop (their packets).
+    """
+
+    probe: ProbeKind = entry(ProbeKind, absent=ProbeKind.NONE)
+    port: int | None = entry(values.port, 8080, default=None)
+    interface: str | None = entry(values.device, "en3f0pf0sf0", default=None)
+    netns: str | None = entry(values.name, "probes", default=None)
+    path: str = entry(values.path, default="/")
+    host: str | None = entry(values.host, "www.example.org", default=None)
+    status: tuple[int, int] = entry(values.status, default=(200, 399))
+    body: str = entry(values.text, default="")
+    ca_file: str | None = entry(values.file, "/etc/ssl/ca.pem", default=None)
+    server_name: str | None = entry(values.host, "www.example.org", default=None)
+    insecure: bool = entry(values.flag, default=False)
+    command: tuple[str, ...] = entry(values.command, ["/usr/local/bin/check-web", "--quick"], default=())
+    query: str = entry(values.query, "example.org", default=NO_QUERY)
+    send: str = entry(values.text, default="")
+    expect: str = entry(values.text, default="")
+    interval_ms: int = entry(values.duration_ms, default=1000)
+    fast_interval_ms: int = entry(values.duration_ms, default=250)
+    timeout_ms: int = entry(values.duration_ms, default=500)
+    rise: int = entry(values.count, default=2)
+    fall: int = entry(values.count, default=3)
+    jitter: Fraction = entry(values.part, default=Fraction(1, 10))
+    ramp_ms: int | None = entry(values.duration_ms, "30s", default=None)
+    initial: Initial = entry(Initial, default=Initial.UP)
+    max_down: Fraction = entry(values.part, default=Fraction(1, 2))
+    on_all_down: AllDown = entry(AllDown, default=AllDown.KEEP)
 
     @property
     def of_check(self) -> Health:
@@ -196,16 +161,15 @@ class Health:
 @keyed()
 class Notify:
     """A command that `xenoovs agent` runs when a backend or a service changes its state. A key of a service goes before
-    the one of the file."""
+    the one of the file.
 
-    command: tuple[str, ...] = entry(
-        values.command,
-        "Program and arguments, without a shell. Three more arguments follow: BACKEND or SERVICE, its name, and "
-        "UP, DOWN or BACKUP; its environment has more (see the agent's page). The agent runs programs only with "
-        "--allow-exec.",
-        ["/usr/local/bin/page-me"],
-    )
-    timeout_ms: int = entry(values.duration_ms, "The program is killed after this time.", default=30_000)
+    command: Program and arguments, without a shell. Three more arguments follow: BACKEND or SERVICE, its name, and UP,
+        DOWN or BACKUP; its environment has more (see the agent's page). The agent runs programs only with --allow-exec.
+    timeout_ms: The program is killed after this time.
+    """
+
+    command: tuple[str, ...] = entry(values.command, ["/usr/local/bin/page-me"])
+    timeout_ms: int = entry(values.duration_ms, default=30_000)
 
 
 # What servers advertise about themselves.
@@ -216,19 +180,23 @@ class AgentCheck:
     """Servers advertise their weight and state over TCP, as for `agent-check` of HAProxy.
 
     A key of a service goes before the one of the file.
+
+    port: Port of the agent on every server.
+    send: Text that is sent to the agent first.
+    interval_ms: Time from one request to the next.
+    timeout_ms: A request without a reply by then has failed.
+    interface: Device to ask through.
+    netns: Network namespace to ask from (see ip-netns(8)).
+    min_change: An advertised weight that differs by less than this from the one in use does not change it.
     """
 
-    port: int = entry(values.port, "Port of the agent on every server.", 9707)
-    send: str = entry(values.text, "Text that is sent to the agent first.", "web\n", default="")
-    interval_ms: int = entry(values.duration_ms, "Time from one request to the next.", default=2000)
-    timeout_ms: int = entry(values.duration_ms, "A request without a reply by then has failed.", default=1000)
-    interface: str | None = entry(values.device, "Device to ask through.", "en3f0pf0sf0", default=None)
-    netns: str | None = entry(values.name, "Network namespace to ask from (see ip-netns(8)).", "probes", default=None)
-    min_change: Fraction = entry(
-        values.part,
-        "An advertised weight that differs by less than this from the one in use does not change it.",
-        default=Fraction(1, 10),
-    )
+    port: int = entry(values.port, 9707)
+    send: str = entry(values.text, "web\n", default="")
+    interval_ms: int = entry(values.duration_ms, default=2000)
+    timeout_ms: int = entry(values.duration_ms, default=1000)
+    interface: str | None = entry(values.device, "en3f0pf0sf0", default=None)
+    netns: str | None = entry(values.name, "probes", default=None)
+    min_change: Fraction = entry(values.part, default=Fraction(1, 10))
 
 
 # A backend: one real server that answers for a service.
@@ -269,16 +237,14 @@ class AgentExit(Enum):
 
 @keyed()
 class Announce:
-    """The announcement of VIPs by the routing daemon of this host, made by `xenoovs agent`."""
+    """The announcement of VIPs by the routing daemon of this host, made by `xenoovs agent`.
 
-    bgp: BgpSpeaker = entry(
-        BgpSpeaker, "frr: while a VIP has a backend that serves, the host has a route for it that FRR redistributes."
-    )
-    on_agent_exit: AgentExit = entry(
-        AgentExit,
-        "When the agent ends, also by a crash: keep (the flows stay, and so do the routes) or withdraw.",
-        default=AgentExit.KEEP,
-    )
+    bgp: frr: while a VIP has a backend that serves, the host has a route for it that FRR redistributes.
+    on_agent_exit: When the agent ends, also by a crash: keep (the flows stay, and so do the routes) or withdraw.
+    """
+
+    bgp: BgpSpeaker = entry(BgpSpeaker)
+    on_agent_exit: AgentExit = entry(AgentExit, default=AgentExit.KEEP)
 
 
 # Destination NAT, without a state: packets of clients get a backend's address, packets of the backend the VIP.
@@ -293,23 +259,18 @@ class ServiceMode(Enum):
 
 @keyed()
 class Nat:
-    """The way back of a service with `mode: nat`."""
+    """The way back of a service with `mode: nat`.
 
-    return_mac: Mac | None = entry(
-        values.mac,
-        "Destination MAC that packets from backends get: that of the router to the clients. Left out: they keep "
-        "the one that the backend sends to.",
-        "02:00:5e:10:00:fe",
-        default=None,
-    )
+    return_mac: Destination MAC that packets from backends get: that of the router to the clients. Left out: they keep
+        the one that the backend sends to.
+    clients: Network, or networks, of the clients. What backends send elsewhere from the same port, such as answers to
+        health probes, is then left alone; each network is one hardware entry more for each backend. Left out: all
+        destinations.
+    """
+
+    return_mac: Mac | None = entry(values.mac, "02:00:5e:10:00:fe", default=None)
     clients: tuple[IPv4Network, ...] = entry(
-        Listed(values.client_network, may_be_one=True),
-        "Network, or networks, of the clients. What backends send elsewhere from the same port, such as answers to "
-        "health probes, is then left alone; each network is one hardware entry more for each backend. Left out: "
-        "all destinations.",
-        "10.9.0.0/16",
-        ["10.9.0.0/16", "10.10.0.0/16"],
-        default=(),
+        Listed(values.client_network, may_be_one=True), "10.9.0.0/16", ["10.9.0.0/16", "10.10.0.0/16"], default=()
     )
 
 
@@ -549,42 +510,29 @@ class Failover(Enum):
 
 @keyed()
 class Uplinks:
-    """The bridge and its ports."""
+    """The bridge and its ports.
 
-    bridge: str = entry(values.device, "Open vSwitch bridge.", absent="ovsbr1")
-    datapath_id: int | None = entry(
-        values.datapath_id,
-        "Its datapath id, 16 hexadecimal digits in quotes (`ovs-vsctl get bridge ovsbr1 datapath_id`). It tells "
-        "bridges of one name on several hosts apart, and keeps the config off every other bridge. Left out: any.",
-        "0000c470bda056ac",
-        default=None,
-        kw_only=True,
-    )
-    ingress: tuple[str, ...] = entry(
-        Listed(values.port_name, may_be_one=True), "Port, or ports, where client traffic enters.", ["p0"]
-    )
-    egress: str = entry(values.port_name, "Port towards backends that name none of their own.", "p1")
-    other_traffic: OtherTraffic = entry(
-        OtherTraffic,
-        "Packets of no service: passthrough (ingress to egress and back), normal (the bridge learns and switches), "
-        "drop, or leave (other flows of the bridge decide).",
-        absent=OtherTraffic.PASSTHROUGH,
-    )
-    failover: Failover | None = entry(
-        Failover,
-        "Who moves the clients of a backend whose port is dead. in_switch: Open vSwitch itself, in milliseconds, "
-        "by groups of next hops, unless all backends share a port; blocks of an ejected backend then move whole. "
-        "Left out: the agent.",
-        default=None,
-        kw_only=True,
-    )
-    depth: int | None = entry(
-        values.depth,
-        "With `failover: in_switch`, the next hops in a group: 2, as if left out, survive one dead port, 3 two.",
-        3,
-        default=None,
-        kw_only=True,
-    )
+    bridge: Open vSwitch bridge.
+    datapath_id: Its datapath id, 16 hexadecimal digits in quotes (`ovs-vsctl get bridge ovsbr1 datapath_id`). It tells
+        bridges of one name on several hosts apart, and keeps the config off every other bridge. Left out: any.
+    ingress: Port, or ports, where client traffic enters.
+    egress: Port towards backends that name none of their own.
+    other_traffic: Packets of no service: passthrough (ingress to egress and back), normal (the bridge learns and
+        switches), drop, or leave (other flows of the bridge decide).
+    failover: Who moves the clients of a backend whose port is dead. in_switch: Open vSwitch itself, in milliseconds, by
+        groups of next hops, unless all backends share a port; blocks of an ejected backend then move whole. Left out:
+        the agent.
+    depth: With `failover: in_switch`, the next hops in a group: 2, as if left out, survive one dead port, 3 two.
+    fleet_ports: Only with `agent --fleet`: which port of this bridge a name in the fleet's config means.
+    """
+
+    bridge: str = entry(values.device, absent="ovsbr1")
+    datapath_id: int | None = entry(values.datapath_id, "0000c470bda056ac", default=None, kw_only=True)
+    ingress: tuple[str, ...] = entry(Listed(values.port_name, may_be_one=True), ["p0"])
+    egress: str = entry(values.port_name, "p1")
+    other_traffic: OtherTraffic = entry(OtherTraffic, absent=OtherTraffic.PASSTHROUGH)
+    failover: Failover | None = entry(Failover, default=None, kw_only=True)
+    depth: int | None = entry(values.depth, 3, default=None, kw_only=True)
 
     @property
     def buckets(self) -> int:

@@ -5,6 +5,7 @@ A form is made when a file first has its mapping.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import cache, cached_property, partial
@@ -52,7 +53,7 @@ class Form:
     ) -> None:
         self.model, self.is_partial = model, is_partial
         self.name = f"{name or model.__name__.removesuffix('Form')}Config"
-        self.meaning = meaning or cleandoc(model.__doc__ or "")
+        self._meaning = meaning
         self._without, self._more, self._elsewhere = without, more or {}, elsewhere or {}
 
     @cached_property
@@ -129,16 +130,21 @@ class Form:
 
     def describe(self, described: dict[str, Any]) -> dict[str, Any]:
         """Return the JSON Schema of the form; add those of the forms inside of it to `described`, by name."""
-        keys = {name: self._describe(key, described) for name, key in self.keys.items()}
+        own, *of_keys = re.split(r"\n(?=\w+: )", cleandoc(self.model.__doc__ or ""))
+        meanings = {field: " ".join(text.split()) for field, _, text in (each.partition(": ") for each in of_keys)}
+        keys = {name: self._describe(key, meanings.get(key.field), described) for name, key in self.keys.items()}
         required = [name for name, key in self._required.items() if not key.may_be_default]
-        meaning = {"description": self.meaning} if self.meaning else {}
-        form: dict[str, Any] = {"additionalProperties": False, **meaning, "properties": keys}
+        form: dict[str, Any] = {
+            "additionalProperties": False,
+            "description": self._meaning or own.rstrip(),
+            "properties": keys,
+        }
         return {**form, **({"required": required} if required else {}), "type": "object"}
 
-    def _describe(self, key: Key, described: dict[str, Any]) -> dict[str, Any]:
+    def _describe(self, key: Key, meaning: str | None, described: dict[str, Any]) -> dict[str, Any]:
         schema = dict(schema_of(key.parser, described))
-        if key.meaning:
-            schema["description"] = key.meaning
+        if meaning:
+            schema["description"] = meaning
         if key.examples:
             schema["examples"] = list(key.examples)
         # What `defaults` lack has no value there.

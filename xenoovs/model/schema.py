@@ -52,232 +52,135 @@ _NOT_OF_FLEET = "`{}` is for the config of a fleet (`xenoovs fleet apply`); remo
 
 @keyed(kw_only=True)
 class MatchForm:
-    """Which bits of a packet split the clients."""
+    """Which bits of a packet split the clients.
 
-    field: MatchField = entry(
-        MatchField,
-        "source_address: of the family of the VIPs, IPv4 without a VIP; or ipv4_source, ipv6_source. "
-        "source_port: of TCP, UDP or SCTP; connections of one client then go to several backends.",
-        default=MatchField.SOURCE_ADDRESS,
-    )
-    bits: str | int | tuple[int, ...] = entry(
-        values.bits,
-        "auto: as few low bits as the fewest blocks need, at most 16; a number: at most so many; a list: "
-        "these bit positions, 0 the lowest, in the order in which blocks use them; of a port up to 15, "
-        "of IPv6 up to 111, because ovs-ofctl cannot match single bits of the first 16. Without a list, "
-        "the lowest bit of a TCP source port comes last: Linux opens connections from even ports.",
-        "auto",
-        8,
-        [8, 9, 0, 1],
-        default="auto",
-    )
+    field: source_address: of the family of the VIPs, IPv4 without a VIP; or ipv4_source, ipv6_source. source_port: of
+        TCP, UDP or SCTP; connections of one client then go to several backends.
+    bits: auto: as few low bits as the fewest blocks need, at most 16; a number: at most so many; a list: these bit
+        positions, 0 the lowest, in the order in which blocks use them; of a port up to 15, of IPv6 up to 111, because
+        ovs-ofctl cannot match single bits of the first 16. Without a list, the lowest bit of a TCP source port comes
+        last: Linux opens connections from even ports.
+    """
+
+    field: MatchField = entry(MatchField, default=MatchField.SOURCE_ADDRESS)
+    bits: str | int | tuple[int, ...] = entry(values.bits, "auto", 8, [8, 9, 0, 1], default="auto")
 
 
 @keyed(kw_only=True)
 class BackendForm:
-    """One server."""
+    """One server.
 
-    name: str = entry(values.name, "Unique in the service.", "fips2")
-    mac: Mac | Literal["unchanged"] | None = entry(
-        values.backend_mac,
-        "Ethernet address of the server; unchanged: packets keep the one that they came with; left out: "
-        "found on the network by its `address`, and followed when it changes.",
-        "02:00:5e:10:00:02",
-        default=None,
-    )
-    weight: Fraction = entry(
-        values.weight,
-        "Share relative to the other weights, at most 9 decimals; 0: configured, gets nothing. Required, "
-        "here, in `defaults`, or in the file of `weights`.",
-        50,
-        0.5,
-        may_be_default=True,
-    )
-    egress: str | None = entry(
-        values.port_name,
-        "Port of the bridge towards it, or the name of a tunnel of Open vSwitch; left out: `egress` of the bridge.",
-        "pf0hpf",
-        default=None,
-    )
-    remote: IPv4Address | None = entry(
-        values.tunnel_address,
-        "Its end of the tunnel that `egress` names; `mac` is then that of its device inside of the tunnel.",
-        "192.168.77.11",
-        default=None,
-    )
-    key: int | None = entry(
-        tunnel_key, "VNI, or GRE key, of its packets in the tunnel; left out: `key` of the tunnel.", 5001, default=None
-    )
-    address: IPAddress | None = entry(
-        values.server_address,
-        "Its own address, to which health probes go, and by which a MAC that is left out is found. With "
-        "`mode: nat` clients' packets go to it.",
-        "192.0.2.21",
-        default=None,
-    )
-    port: int | None = entry(
-        values.port,
-        "Port at which it serves, with `mode: nat`; left out: the port that clients connect to.",
-        8080,
-        default=None,
-    )
-    vlan: int | None = entry(
-        values.vlan,
-        "VLAN with which packets leave for it, or untagged; left out: with the tag, or none, that they came with.",
-        200,
-        "untagged",
-        default=None,
-    )
-    backup: bool = entry(
-        values.flag,
-        "A sorry server: it gets clients only while no other backend serves, then all of them. Backups "
-        "share them by weight. While one is up, max_down does not keep clients with backends that are "
-        "down.",
-        *[True],
-        default=False,
-        is_unsaid=True,
-    )
-    groups: tuple[str, ...] = entry(
-        _GROUPS,
-        "Only in the config of a fleet: those of the groups of its service whose DPUs have it; left out: all.",
-        "berlin",
-        default=(),
-        elsewhere=_NOT_OF_FLEET.format("groups"),
-    )
+    name: Unique in the service.
+    mac: Ethernet address of the server; unchanged: packets keep the one that they came with; left out: found on the
+        network by its `address`, and followed when it changes.
+    weight: Share relative to the other weights, at most 9 decimals; 0: configured, gets nothing. Required, here, in
+        `defaults`, or in the file of `weights`.
+    egress: Port of the bridge towards it, or the name of a tunnel of Open vSwitch; left out: `egress` of the bridge.
+    remote: Its end of the tunnel that `egress` names; `mac` is then that of its device inside of the tunnel.
+    key: VNI, or GRE key, of its packets in the tunnel; left out: `key` of the tunnel.
+    address: Its own address, to which health probes go, and by which a MAC that is left out is found. With `mode: nat`
+        clients' packets go to it.
+    port: Port at which it serves, with `mode: nat`; left out: the port that clients connect to.
+    vlan: VLAN with which packets leave for it, or untagged; left out: with the tag, or none, that they came with.
+    backup: A sorry server: it gets clients only while no other backend serves, then all of them. Backups share them by
+        weight. While one is up, max_down does not keep clients with backends that are down.
+    groups: Only in the config of a fleet: those of the groups of its service whose DPUs have it; left out: all.
+    group_weights: Only in the config of a fleet: its weight on the DPUs of groups of its service, in place of `weight`.
+    """
+
+    name: str = entry(values.name, "fips2")
+    mac: Mac | Literal["unchanged"] | None = entry(values.backend_mac, "02:00:5e:10:00:02", default=None)
+    weight: Fraction = entry(values.weight, 50, 0.5, may_be_default=True)
+    egress: str | None = entry(values.port_name, "pf0hpf", default=None)
+    remote: IPv4Address | None = entry(values.tunnel_address, "192.168.77.11", default=None)
+    key: int | None = entry(tunnel_key, 5001, default=None)
+    address: IPAddress | None = entry(values.server_address, "192.0.2.21", default=None)
+    port: int | None = entry(values.port, 8080, default=None)
+    vlan: int | None = entry(values.vlan, 200, "untagged", default=None)
+    backup: bool = entry(values.flag, *[True], default=False, is_unsaid=True)
+    groups: tuple[str, ...] = entry(_GROUPS, "berlin", default=(), elsewhere=_NOT_OF_FLEET.format("groups"))
     group_weights: Mapping[str, Fraction] = entry(
-        values.group_weights,
-        "Only in the config of a fleet: its weight on the DPUs of groups of its service, in place of `weight`.",
-        {"berlin": 0},
-        factory=dict,
-        elsewhere=_NOT_OF_FLEET.format("group_weights"),
+        values.group_weights, {"berlin": 0}, factory=dict, elsewhere=_NOT_OF_FLEET.format("group_weights")
     )
 
 
 @keyed(kw_only=True)
 class WeightsForm:
-    """Weights of the backends from a file, so that another program can write them."""
+    """Weights of the backends from a file, so that another program can write them.
 
-    source: str = entry(
-        values.included,
-        "JSON or YAML file with `weights`, a mapping of backends to weights; its other keys are ignored. "
-        "A path counts from the directory of the file that names it.",
-        "paths.json",
-        name="from",
-    )
+    source: JSON or YAML file with `weights`, a mapping of backends to weights; its other keys are ignored. A path
+        counts from the directory of the file that names it.
+    """
+
+    source: str = entry(values.included, "paths.json", name="from")
 
 
 @keyed(kw_only=True)
 class ServiceForm:
-    """What clients connect to, and the servers that answer."""
+    """What clients connect to, and the servers that answer.
 
-    name: str = entry(values.name, "Unique on its bridge.", "dns")
+    name: Unique on its bridge.
+    vip: Address or prefix, or several, that clients connect to; left out: every packet of the family that enters. Of
+        nested prefixes the longest has a packet. Prefixes need `mode: dsr`.
+    protocol: Left out: any.
+    ports: Destination ports and ranges; left out: any.
+    vlan: VLAN of clients' frames, or untagged: those without a tag alone. Answers to ARP and neighbour solicitations
+        carry it too; services in different VLANs may share VIPs. Left out: every VLAN, and frames without a tag.
+    vip_mac: Answer ARP for the IPv4 VIPs with this MAC, and through the controller neighbour solicitations for the IPv6
+        VIPs; left out: do not answer.
+    mode: dsr: packets keep the VIP as their destination, and backends answer clients directly. nat: packets get the
+        address (and port) of a backend, and what backends send gets those of the VIP; without a connection table, IPv4
+        only.
+    nat: The way back, with `mode: nat`.
+    tolerance: How far a backend's share may be from its weight, relative to it.
+    max_flows: Budget of flows for the blocks of the service. The least tolerance that fits is used, whatever
+        `tolerance` says; `xenoovs validate` shows it. Left out: no budget.
+    rewrite_source_mac: Rewrite the Ethernet source: true to vip_mac, or to a MAC; multiplies hardware entries by the
+        number of client-side MACs.
+    churn: What a change of weights spares: least (as few clients move as can be), compact (as few hardware entries as
+        can be), or balanced.
+    health: Health check of the backends.
+    drain: Open connections of clients that get another backend.
+    notify: Command to run when a backend or the service changes its state.
+    announce: Whether its VIPs are announced where the file has `announce`.
+    agent_check: Weight and state that servers advertise.
+    returns: How answers of backends behind tunnels reach the clients: direct (the backends send them by another way) or
+        switch (back by the tunnel, and by the ingress port).
+    weights: Weights from a file. Backends that it names have no `weight` of their own; others need one.
+    backends: The servers, at least one with a weight.
+    groups: Only in the config of a fleet: group, or groups, of DPUs that serve it (`fleet add-dpu --groups`); left out:
+        all DPUs. Services without a common group may claim the same packets, if no DPU is in groups of both.
+    """
+
+    name: str = entry(values.name, "dns")
     vip: tuple[Vip, ...] = entry(
         Listed(values.vip, may_be_one=True),
-        "Address or prefix, or several, that clients connect to; left out: every packet of the family that enters. "
-        "Of nested prefixes the longest has a packet. Prefixes need `mode: dsr`.",
         "192.0.2.10",
         ["192.0.2.10", "2001:db8::10"],
         ["10.3.10.0/24", "2001:db8:10::/120"],
         default=(),
     )
-    protocol: Protocol | None = entry(Protocol, "Left out: any.", default=None)
-    ports: tuple[PortRange, ...] = entry(
-        Listed(values.ports, may_be_one=True),
-        "Destination ports and ranges; left out: any.",
-        [53],
-        [80, "8000-8003"],
-        default=(),
-    )
-    vlan: int | None = entry(
-        values.vlan,
-        "VLAN of clients' frames, or untagged: those without a tag alone. Answers to ARP and neighbour "
-        "solicitations carry it too; services in different VLANs may share VIPs. Left out: every VLAN, and frames "
-        "without a tag.",
-        100,
-        "untagged",
-        default=None,
-    )
-    vip_mac: Mac | None = entry(
-        values.mac,
-        "Answer ARP for the IPv4 VIPs with this MAC, and through the controller neighbour solicitations "
-        "for the IPv6 VIPs; left out: do not answer.",
-        "02:00:5e:10:00:01",
-        default=None,
-    )
-    mode: ServiceMode = entry(
-        ServiceMode,
-        "dsr: packets keep the VIP as their destination, and backends answer clients directly. nat: "
-        "packets get the address (and port) of a backend, and what backends send gets those of the VIP; "
-        "without a connection table, IPv4 only.",
-        default=ServiceMode.DSR,
-        is_unsaid=True,
-    )
-    nat: Nat | None = entry(Nat, "The way back, with `mode: nat`.", default=None)
+    protocol: Protocol | None = entry(Protocol, default=None)
+    ports: tuple[PortRange, ...] = entry(Listed(values.ports, may_be_one=True), [53], [80, "8000-8003"], default=())
+    vlan: int | None = entry(values.vlan, 100, "untagged", default=None)
+    vip_mac: Mac | None = entry(values.mac, "02:00:5e:10:00:01", default=None)
+    mode: ServiceMode = entry(ServiceMode, default=ServiceMode.DSR, is_unsaid=True)
+    nat: Nat | None = entry(Nat, default=None)
     match: MatchForm = entry(MatchForm, default=MatchForm())
-    tolerance: Fraction = entry(
-        values.tolerance,
-        "How far a backend's share may be from its weight, relative to it.",
-        "5%",
-        0.05,
-        default=Fraction(1, 20),
-    )
-    max_flows: int | None = entry(
-        values.max_flows,
-        "Budget of flows for the blocks of the service. The least tolerance that fits is used, whatever "
-        "`tolerance` says; `xenoovs validate` shows it. Left out: no budget.",
-        64,
-        default=None,
-    )
-    rewrite_source_mac: Mac | bool = entry(
-        values.source_mac,
-        "Rewrite the Ethernet source: true to vip_mac, or to a MAC; multiplies hardware entries by the "
-        "number of client-side MACs.",
-        *[True],
-        "02:00:5e:10:00:01",
-        default=False,
-    )
-    churn: Churn = entry(
-        Churn,
-        "What a change of weights spares: least (as few clients move as can be), compact (as few "
-        "hardware entries as can be), or balanced.",
-        default=Churn.BALANCED,
-    )
-    health: Given = entry(_HEALTH, "Health check of the backends.", factory=dict)
-    drain: Given = entry(_DRAIN, "Open connections of clients that get another backend.", factory=dict)
-    notify: Given = entry(_NOTIFY, "Command to run when a backend or the service changes its state.", factory=dict)
-    announce: bool = entry(
-        values.flag,
-        "Whether its VIPs are announced where the file has `announce`.",
-        *[False],
-        default=True,
-        is_unsaid=True,
-    )
-    agent_check: Given = entry(_AGENT_CHECK, "Weight and state that servers advertise.", factory=dict)
-    returns: Returns = entry(
-        Returns,
-        "How answers of backends behind tunnels reach the clients: direct (the backends send them by "
-        "another way) or switch (back by the tunnel, and by the ingress port).",
-        default=Returns.DIRECT,
-        name="return",
-        is_unsaid=True,
-    )
-    weights: WeightsForm | None = entry(
-        WeightsForm,
-        "Weights from a file. Backends that it names have no `weight` of their own; others need one.",
-        default=None,
-    )
-    backends: tuple[BackendForm, ...] = entry(
-        Listed(BackendForm, least=1, most=MAX_BACKENDS), "The servers, at least one with a weight."
-    )
+    tolerance: Fraction = entry(values.tolerance, "5%", 0.05, default=Fraction(1, 20))
+    max_flows: int | None = entry(values.max_flows, 64, default=None)
+    rewrite_source_mac: Mac | bool = entry(values.source_mac, *[True], "02:00:5e:10:00:01", default=False)
+    churn: Churn = entry(Churn, default=Churn.BALANCED)
+    health: Given = entry(_HEALTH, factory=dict)
+    drain: Given = entry(_DRAIN, factory=dict)
+    notify: Given = entry(_NOTIFY, factory=dict)
+    announce: bool = entry(values.flag, *[False], default=True, is_unsaid=True)
+    agent_check: Given = entry(_AGENT_CHECK, factory=dict)
+    returns: Returns = entry(Returns, default=Returns.DIRECT, name="return", is_unsaid=True)
+    weights: WeightsForm | None = entry(WeightsForm, default=None)
+    backends: tuple[BackendForm, ...] = entry(Listed(BackendForm, least=1, most=MAX_BACKENDS))
     groups: tuple[str, ...] = entry(
-        _GROUPS,
-        "Only in the config of a fleet: group, or groups, of DPUs that serve it (`fleet add-dpu "
-        "--groups`); left out: all DPUs. Services without a common group may claim the same packets, if no DPU is "
-        "in groups of both.",
-        "edge",
-        ["edge", "core"],
-        default=(),
-        elsewhere=_NOT_OF_FLEET.format("groups"),
+        _GROUPS, "edge", ["edge", "core"], default=(), elsewhere=_NOT_OF_FLEET.format("groups")
     )
 
     @property
@@ -324,7 +227,6 @@ SWITCH = Form(
                 values.plain,
                 {"type": "object", "additionalProperties": {"type": "string"}, "x-kind": "mapping of names to ports"},
             ),
-            "Only with `agent --fleet`: which port of this bridge a name in the fleet's config means.",
             {"storage": "en3f0pf0sf0"},
             default=None,
             elsewhere="`fleet_ports` is for an agent with --fleet; remove it here",
@@ -360,40 +262,45 @@ TUNNEL = _AnyTunnel()
 @keyed(kw_only=True)
 class DefaultsForm:
     """Keys that services and backends of this file, and of files that it includes, have unless they say otherwise. Of a
-    mapping such as `health`, single keys. The defaults of the nearest file go first."""
+    mapping such as `health`, single keys. The defaults of the nearest file go first.
 
-    services: Given = entry(_SERVICE_DEFAULTS, "For all services.", factory=dict)
-    backends: Given = entry(_BACKEND_DEFAULTS, "For all backends of these services.", factory=dict)
+    services: For all services.
+    backends: For all backends of these services.
+    """
+
+    services: Given = entry(_SERVICE_DEFAULTS, factory=dict)
+    backends: Given = entry(_BACKEND_DEFAULTS, factory=dict)
 
 
 @keyed(kw_only=True)
 class FileForm:
-    """A xenoovs config."""
+    """A xenoovs config.
 
-    version: int = entry(values.version, "Form of this file.")
-    switch: Uplinks = entry(SWITCH, "The bridge of this config, with its ports.")
-    health: Given = entry(_HEALTH, "For all services without keys of their own.", factory=dict)
-    drain: Given = entry(_DRAIN, "For all services without keys of their own.", factory=dict)
-    notify: Given = entry(_NOTIFY, "For all services without keys of their own.", factory=dict)
-    announce: Announce | None = entry(
-        Announce, "Announce the VIPs by BGP; left out: they are not announced.", default=None
-    )
-    agent_check: Given = entry(_AGENT_CHECK, "For all services without keys of their own.", factory=dict)
+    version: Form of this file.
+    switch: The bridge of this config, with its ports.
+    health: For all services without keys of their own.
+    drain: For all services without keys of their own.
+    notify: For all services without keys of their own.
+    announce: Announce the VIPs by BGP; left out: they are not announced.
+    agent_check: For all services without keys of their own.
+    tunnels: Tunnels of Open vSwitch, behind which backends are; with `host_port` tunnels of hosts, whose packets get
+        the better of several paths (`services` may then be empty).
+    include: Files with more services, or directories whose *.yaml and *.yml files are read by name. A path counts from
+        the directory of the file that names it; symbolic links are followed. Included files have `services`, `include`
+        and `defaults`.
+    """
+
+    version: int = entry(values.version)
+    switch: Uplinks = entry(SWITCH)
+    health: Given = entry(_HEALTH, factory=dict)
+    drain: Given = entry(_DRAIN, factory=dict)
+    notify: Given = entry(_NOTIFY, factory=dict)
+    announce: Announce | None = entry(Announce, default=None)
+    agent_check: Given = entry(_AGENT_CHECK, factory=dict)
     services: tuple[ServiceForm, ...] = entry(Listed(ServiceForm, most=values.MAX_SERVICES))
-    tunnels: tuple[HostTunnel | SwitchTunnel, ...] = entry(
-        Listed(TUNNEL),
-        "Tunnels of Open vSwitch, behind which backends are; with `host_port` tunnels of hosts, whose "
-        "packets get the better of several paths (`services` may then be empty).",
-        default=(),
-    )
+    tunnels: tuple[HostTunnel | SwitchTunnel, ...] = entry(Listed(TUNNEL), default=())
     include: tuple[str, ...] = entry(
-        Listed(values.included, may_be_one=True),
-        "Files with more services, or directories whose *.yaml and *.yml files are read by name. A path "
-        "counts from the directory of the file that names it; symbolic links are followed. Included "
-        "files have `services`, `include` and `defaults`.",
-        "conf.d",
-        ["web.yaml", "/etc/xenoovs/conf.d"],
-        default=(),
+        Listed(values.included, may_be_one=True), "conf.d", ["web.yaml", "/etc/xenoovs/conf.d"], default=()
     )
     defaults: DefaultsForm = entry(DefaultsForm, default=DefaultsForm())
 

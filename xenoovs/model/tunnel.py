@@ -119,30 +119,22 @@ _USUAL_PATHS = 4
 
 @keyed()
 class Paths:
-    """The paths to each remote."""
+    """The paths to each remote.
 
-    by: PathSelector = entry(
-        PathSelector,
-        "source_port (the fabric hashes it: one megaflow for each source port in use), uplink (a port of the "
-        "bridge) or address (one of several that the remote has); these two: one megaflow a block.",
-        default=PathSelector.SOURCE_PORT,
-    )
-    count: int = entry(path_count, "Number of paths by source port.", default=_USUAL_PATHS)
-    discover: Discover | None = entry(
-        Discover,
-        "How their source ports are found: ttl (the agent asks routers which of them take different ways), none "
-        "(any ports), or list; left out: list with `ports`, else ttl.",
-        default=None,
-    )
-    ports: tuple[int, ...] = entry(
-        Listed(values.port, may_be_one=True), "The source ports, with `discover: list`.", [50001, 50002], default=()
-    )
-    uplinks: tuple[str, ...] = entry(
-        Listed(values.port_name, may_be_one=True),
-        "Ports of the bridge, with `by: uplink`; each of them is in `ingress`.",
-        ["p0", "p1"],
-        default=(),
-    )
+    by: source_port (the fabric hashes it: one megaflow for each source port in use), uplink (a port of the bridge) or
+        address (one of several that the remote has); these two: one megaflow a block.
+    count: Number of paths by source port.
+    discover: How their source ports are found: ttl (the agent asks routers which of them take different ways), none
+        (any ports), or list; left out: list with `ports`, else ttl.
+    ports: The source ports, with `discover: list`.
+    uplinks: Ports of the bridge, with `by: uplink`; each of them is in `ingress`.
+    """
+
+    by: PathSelector = entry(PathSelector, default=PathSelector.SOURCE_PORT)
+    count: int = entry(path_count, default=_USUAL_PATHS)
+    discover: Discover | None = entry(Discover, default=None)
+    ports: tuple[int, ...] = entry(Listed(values.port, may_be_one=True), [50001, 50002], default=())
+    uplinks: tuple[str, ...] = entry(Listed(values.port_name, may_be_one=True), ["p0", "p1"], default=())
 
     def __post_init__(self) -> None:
         count, discover = self.count, self.discover
@@ -160,27 +152,22 @@ class Paths:
 
 @keyed()
 class PathProbe:
-    """Probes of paths, made by `xenoovs agent`."""
+    """Probes of paths, made by `xenoovs agent`.
 
-    port: str = entry(values.port_name, "Internal port of the bridge that the agent sends and receives by.", "xoar0")
-    interval_ms: int = entry(
-        values.duration_ms, "Time between two rounds; in each round one probe takes each path.", default=10
-    )
-    timeout_ms: int = entry(values.duration_ms, "A probe without an answer by then is lost.", default=60)
-    tos: int = entry(
-        values.tos,
-        "Type of service of probes, a multiple of 4. Three odd DSCPs near it ask for answers by other ways: with "
-        "0x20 they are 0x24, 0x2c and 0x34. The reflector returns every tunnel packet that has one of the four, so "
-        "the host's own packets must not; choose a value that the fabric queues as it queues them.",
-        32,
-        default=PROBE_TOS,
-    )
-    gateway: Mac | None = entry(
-        values.gateway,
-        "MAC of the next hop towards the remotes; auto: the agent finds it.",
-        "02:00:5e:10:00:fe",
-        default=None,
-    )
+    port: Internal port of the bridge that the agent sends and receives by.
+    interval_ms: Time between two rounds; in each round one probe takes each path.
+    timeout_ms: A probe without an answer by then is lost.
+    tos: Type of service of probes, a multiple of 4. Three odd DSCPs near it ask for answers by other ways: with 0x20
+        they are 0x24, 0x2c and 0x34. The reflector returns every tunnel packet that has one of the four, so the host's
+        own packets must not; choose a value that the fabric queues as it queues them.
+    gateway: MAC of the next hop towards the remotes; auto: the agent finds it.
+    """
+
+    port: str = entry(values.port_name, "xoar0")
+    interval_ms: int = entry(values.duration_ms, default=10)
+    timeout_ms: int = entry(values.duration_ms, default=60)
+    tos: int = entry(values.tos, 32, default=PROBE_TOS)
+    gateway: Mac | None = entry(values.gateway, "02:00:5e:10:00:fe", default=None)
 
     @property
     def ways_back(self) -> dict[int, int]:
@@ -198,73 +185,51 @@ _ADDRESSES = Listed(values.tunnel_address, may_be_one=True)
 
 @keyed()
 class Remote:
-    """Another host's end of a tunnel."""
+    """Another host's end of a tunnel.
 
-    name: str = entry(values.name, "Unique in the tunnel.", "b")
-    address: IPv4Address = entry(
-        values.tunnel_address, "Where the host sends the tunnel packets for it.", "192.168.200.1"
-    )
-    aliases: tuple[IPv4Address, ...] = entry(
-        _ADDRESSES, "Its other addresses, each of them a path, with `by: address`.", ["192.168.201.1"], default=()
-    )
+    name: Unique in the tunnel.
+    address: Where the host sends the tunnel packets for it.
+    aliases: Its other addresses, each of them a path, with `by: address`.
+    """
+
+    name: str = entry(values.name, "b")
+    address: IPv4Address = entry(values.tunnel_address, "192.168.200.1")
+    aliases: tuple[IPv4Address, ...] = entry(_ADDRESSES, ["192.168.201.1"], default=())
 
 
 @keyed()
 class HostTunnel:
-    """A tunnel that a host behind a port of the bridge encapsulates; xenoovs chooses the paths of its packets."""
+    """A tunnel that a host behind a port of the bridge encapsulates; xenoovs chooses the paths of its packets.
 
-    name: str = entry(values.name, "Unique on its bridge.", "rack7")
-    type: TunnelType = entry(
-        host_tunnel_type,
-        "Encapsulation: vxlan (UDP 4789) or geneve (UDP 6081).",
-        default=TunnelType.VXLAN,
-        kw_only=True,
-    )
-    local: IPv4Address = entry(values.tunnel_address, "Address of the host's end.", "192.168.200.2")
-    host_port: str = entry(values.port_name, "Port of the bridge that the host is behind.", "pf0hpf")
-    dst_port: int = entry(
-        values.port, "UDP destination port; left out: that of the type.", 4789, default=0, kw_only=True
-    )
-    source_ports: PortRange | None = entry(
-        values.ports,
-        "UDP source ports that the host uses: `ip link add ... type vxlan srcport 49152 49216`. With paths by "
-        "source port they limit the megaflows. Left out: the 28,232 default ports of Linux are assumed.",
-        "49152-49215",
-        default=None,
-        kw_only=True,
-    )
-    remotes: tuple[Remote, ...] = entry(Listed(Remote, least=1), "The other ends of the tunnel.")
-    aliases: tuple[IPv4Address, ...] = entry(
-        _ADDRESSES,
-        "Other addresses of the host, to which remotes send with `by: address`.",
-        ["192.168.201.2"],
-        default=(),
-        kw_only=True,
-    )
+    name: Unique on its bridge.
+    type: Encapsulation: vxlan (UDP 4789) or geneve (UDP 6081).
+    local: Address of the host's end.
+    host_port: Port of the bridge that the host is behind.
+    dst_port: UDP destination port; left out: that of the type.
+    source_ports: UDP source ports that the host uses: `ip link add ... type vxlan srcport 49152 49216`. With paths by
+        source port they limit the megaflows. Left out: the 28,232 default ports of Linux are assumed.
+    remotes: The other ends of the tunnel.
+    aliases: Other addresses of the host, to which remotes send with `by: address`.
+    blocks: Into how many parts the packets for a remote are split; a power of two, 16 to 256.
+    probe: Probes of paths; left out: no block leaves a path by itself.
+    margin_us: How much later than the best path a path may answer before blocks leave it; auto: from the noise.
+    reflect: How flows answer the probes of others: l3 (a routed fabric), l2 (one Ethernet: addresses of IP stay) or
+        off. The remotes need the same.
+    """
+
+    name: str = entry(values.name, "rack7")
+    type: TunnelType = entry(host_tunnel_type, default=TunnelType.VXLAN, kw_only=True)
+    local: IPv4Address = entry(values.tunnel_address, "192.168.200.2")
+    host_port: str = entry(values.port_name, "pf0hpf")
+    dst_port: int = entry(values.port, 4789, default=0, kw_only=True)
+    source_ports: PortRange | None = entry(values.ports, "49152-49215", default=None, kw_only=True)
+    remotes: tuple[Remote, ...] = entry(Listed(Remote, least=1))
+    aliases: tuple[IPv4Address, ...] = entry(_ADDRESSES, ["192.168.201.2"], default=(), kw_only=True)
     paths: Paths = entry(Paths, default=Paths())
-    blocks: int = entry(
-        blocks,
-        "Into how many parts the packets for a remote are split; a power of two, 16 to 256.",
-        default=64,
-        kw_only=True,
-    )
-    probe: PathProbe | None = entry(
-        PathProbe, "Probes of paths; left out: no block leaves a path by itself.", default=None
-    )
-    margin_us: int | None = entry(
-        values.margin_us,
-        "How much later than the best path a path may answer before blocks leave it; auto: from the noise.",
-        "30us",
-        default=None,
-        kw_only=True,
-    )
-    reflect: Reflect = entry(
-        Reflect,
-        "How flows answer the probes of others: l3 (a routed fabric), l2 (one Ethernet: addresses of IP stay) or "
-        "off. The remotes need the same.",
-        default=Reflect.L3,
-        kw_only=True,
-    )
+    blocks: int = entry(blocks, default=64, kw_only=True)
+    probe: PathProbe | None = entry(PathProbe, default=None)
+    margin_us: int | None = entry(values.margin_us, "30us", default=None, kw_only=True)
+    reflect: Reflect = entry(Reflect, default=Reflect.L3, kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dst_port", self.dst_port or self.type.dst_port)
@@ -301,23 +266,18 @@ class IpsecOffload(Enum):
 
 @keyed()
 class Ipsec:
-    """IPsec by Open vSwitch's own monitor (ovs-monitor-ipsec); exactly one of the first three keys."""
+    """IPsec by Open vSwitch's own monitor (ovs-monitor-ipsec); exactly one of the first three keys.
 
-    psk_file: str | None = entry(values.file, "File with the pre-shared key.", "/etc/xenoovs/psk", default=None)
-    remote_cert: str | None = entry(
-        values.file, "Certificate of the remotes that they signed themselves.", "/etc/keys/remote.pem", default=None
-    )
-    remote_name: str | None = entry(
-        values.host,
-        "Common name in the certificate of the remotes, which the authority of Open vSwitch signed.",
-        "rack7",
-        default=None,
-    )
-    offload: IpsecOffload = entry(
-        IpsecOffload,
-        "What the NIC does of it: none, crypto, or packet. Only with packet can it encapsulate too.",
-        default=IpsecOffload.NONE,
-    )
+    psk_file: File with the pre-shared key.
+    remote_cert: Certificate of the remotes that they signed themselves.
+    remote_name: Common name in the certificate of the remotes, which the authority of Open vSwitch signed.
+    offload: What the NIC does of it: none, crypto, or packet. Only with packet can it encapsulate too.
+    """
+
+    psk_file: str | None = entry(values.file, "/etc/xenoovs/psk", default=None)
+    remote_cert: str | None = entry(values.file, "/etc/keys/remote.pem", default=None)
+    remote_name: str | None = entry(values.host, "rack7", default=None)
+    offload: IpsecOffload = entry(IpsecOffload, default=IpsecOffload.NONE)
 
     @property
     def option(self) -> str:
@@ -329,45 +289,40 @@ class Ipsec:
 
 @keyed()
 class Bfd:
-    """Sessions of Open vSwitch itself with the other ends (RFC 5880), over the tunnel. Both ends need the same."""
+    """Sessions of Open vSwitch itself with the other ends (RFC 5880), over the tunnel. Both ends need the same.
 
-    interval_ms: int = entry(
-        values.bfd_interval_ms, "Time between two messages, each way; 1ms to 10s.", "100ms", default=100
-    )
-    multiplier: int = entry(
-        values.count, "After so many lost messages in a row the session is down, and the remote is left.", default=3
-    )
+    interval_ms: Time between two messages, each way; 1ms to 10s.
+    multiplier: After so many lost messages in a row the session is down, and the remote is left.
+    """
+
+    interval_ms: int = entry(values.bfd_interval_ms, "100ms", default=100)
+    multiplier: int = entry(values.count, default=3)
 
 
 @keyed()
 class SwitchTunnel:
-    """A tunnel of Open vSwitch itself, behind which backends are: an entry of `tunnels` without `host_port`."""
+    """A tunnel of Open vSwitch itself, behind which backends are: an entry of `tunnels` without `host_port`.
 
-    name: str = entry(values.port_name, "Of its port on the bridge; `egress` of backends names it.", "gnv0")
-    type: TunnelType = entry(TunnelType, "Encapsulation: geneve (UDP 6081), vxlan (UDP 4789) or gre.")
-    local: IPv4Address = entry(
-        values.tunnel_address, "Our end; a device of this host has this address.", "192.168.77.1"
-    )
-    key: int | None = entry(
-        tunnel_key, "VNI (24 bits), or GRE key (32), of backends that name none.", 5001, default=None
-    )
-    ports: TunnelPorts = entry(
-        TunnelPorts,
-        "shared (one port to all remotes, and flows say to which) or each (a port for each remote, such as "
-        "gnv0-c0a84d0b); left out: shared, each with `ipsec` or `bfd`.",
-        default=None,
-    )
-    dst_port: int = entry(
-        values.port,
-        "UDP destination port; left out: that of the type. With `ipsec` no other: ovs-monitor-ipsec has policies "
-        "for that one alone.",
-        6081,
-        default=0,
-    )
-    ipsec: Ipsec | None = entry(Ipsec, "Encrypt what the tunnel carries; left out: nothing is encrypted.", default=None)
-    bfd: Bfd | None = entry(
-        Bfd, "Watch each remote by BFD; left out: health checks alone say whether a backend lives.", default=None
-    )
+    name: Of its port on the bridge; `egress` of backends names it.
+    type: Encapsulation: geneve (UDP 6081), vxlan (UDP 4789) or gre.
+    local: Our end; a device of this host has this address.
+    key: VNI (24 bits), or GRE key (32), of backends that name none.
+    ports: shared (one port to all remotes, and flows say to which) or each (a port for each remote, such as
+        gnv0-c0a84d0b); left out: shared, each with `ipsec` or `bfd`.
+    dst_port: UDP destination port; left out: that of the type. With `ipsec` no other: ovs-monitor-ipsec has policies
+        for that one alone.
+    ipsec: Encrypt what the tunnel carries; left out: nothing is encrypted.
+    bfd: Watch each remote by BFD; left out: health checks alone say whether a backend lives.
+    """
+
+    name: str = entry(values.port_name, "gnv0")
+    type: TunnelType = entry(TunnelType)
+    local: IPv4Address = entry(values.tunnel_address, "192.168.77.1")
+    key: int | None = entry(tunnel_key, 5001, default=None)
+    ports: TunnelPorts = entry(TunnelPorts, default=None)
+    dst_port: int = entry(values.port, 6081, default=0)
+    ipsec: Ipsec | None = entry(Ipsec, default=None)
+    bfd: Bfd | None = entry(Bfd, default=None)
 
     def __post_init__(self) -> None:
         usual = TunnelPorts.SHARED if self.ipsec is None and self.bfd is None else TunnelPorts.EACH

@@ -210,14 +210,15 @@ class Parser(Generic[T]):
 
 
 class Key:
-    """How a field of the model is written in a config: the form of the file is made of it.
+    """How a field of the model is written in a config: the form of the file is made of it. The docstring of the model
+    has its meaning, for `explain`, the JSON Schema and the reference: a line `field: text`.
 
     `parser`: reads the value: a `Parser`, a list of `model.form`, an enumeration of words, or the class that a mapping
-    becomes. `meaning`: for `explain`, the JSON Schema and the reference. `name`: of the key; empty for that of the
-    field, without the unit `_ms` or `_us`. `default`: what stands for a key that is left out; MISSING if it is
-    required. `elsewhere`: why this file may not have the key, which others have. `may_be_default`: whether a required
-    key may be in `defaults`, so that editors do not ask for it. `is_unsaid`: whether it is left out of what we write at
-    its default, as most have no such thing. `field`: of the model; set by the form, with what reads and writes it."""
+    becomes. `name`: of the key; empty for that of the field, without the unit `_ms` or `_us`. `default`: what stands
+    for a key that is left out; MISSING if it is required. `elsewhere`: why this file may not have the key, which others
+    have. `may_be_default`: whether a required key may be in `defaults`, so that editors do not ask for it. `is_unsaid`:
+    whether it is left out of what we write at its default, as most have no such thing. `field`: of the model; set by
+    the form, with what reads and writes it."""
 
     field: str
     parse: Callable[[object], Any]
@@ -226,7 +227,6 @@ class Key:
     def __init__(
         self,
         parser: Any,
-        meaning: str = "",
         *examples: object,
         default: Any = MISSING,
         name: str = "",
@@ -234,14 +234,13 @@ class Key:
         may_be_default: bool = False,
         is_unsaid: bool = False,
     ) -> None:
-        self.parser, self.meaning, self.examples, self.name = parser, meaning, examples, name
+        self.parser, self.examples, self.name = parser, examples, name
         self.default, self.elsewhere = default, elsewhere
         self.may_be_default, self.is_unsaid = may_be_default, is_unsaid
 
 
 def entry(
     parser: Any,
-    meaning: str = "",
     *examples: object,
     default: Any = MISSING,
     factory: Any = MISSING,
@@ -252,7 +251,7 @@ def entry(
     """Return a field that is a key of a config. `absent`: what stands for a key that is left out, where the field has
     no default. `more`: as of `Key`."""
     usual = absent if absent is not MISSING else default if factory is MISSING else factory()
-    metadata = {"key": Key(parser, meaning, *examples, default=usual, **more)}
+    metadata = {"key": Key(parser, *examples, default=usual, **more)}
     if factory is not MISSING:
         return field(default_factory=factory, kw_only=kw_only, metadata=metadata)
     return field(default=default, kw_only=kw_only, metadata=metadata)
