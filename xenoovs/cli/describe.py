@@ -27,7 +27,7 @@ from xenoovs.show.snapshot import (
     backend_rows,
     parse_snapshot,
 )
-from xenoovs.terminal.agent_client import Where, agent_of, agent_options
+from xenoovs.terminal.agent_client import Where, agent_of, agent_options, find_client
 from xenoovs.terminal.defaults import find_config
 from xenoovs.terminal.load import load_resolved
 from xenoovs.terminal.options import OutputFormat, backend_argument, output_option
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 _SHOWN_BLOCKS, _SHOWN_EVENTS = 8, 5
 BlocksOf = Callable[[str], tuple[BlockView, ...]]
 """Returns the blocks of a service, by its name."""
+Facts = tuple[Snapshot, BlocksOf, tuple[str, ...]]
+"""A snapshot, its blocks, and what could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +76,26 @@ def describe_command(*, words: tuple[str, ...], where: Where, config: Path | Non
     """
     request = backend_request(words)
     balancer = None if config is None else load_resolved(config, of_dpu=True)
-    client = agent_of(where, *(() if balancer is None else (balancer.uplinks.label, balancer.uplinks.bridge)))
-    client = client or (None if config is not None else _only_agent(where))
-    remarks: tuple[str, ...] = ()
-    if client is not None:
-        snapshot, blocks = _from_agent(client)
-    else:
+    names = () if balancer is None else (balancer.uplinks.label, balancer.uplinks.bridge)
+    found: Facts | None = None
+    try:
+        client = agent_of(where, *names) or (find_client(where) if balancer is None else None)
+        found = None if client is None else _from_agent(client)
+    except AgentMissing:
+        if balancer is not None or where.control is not None or where.bridge is not None:
+            raise
+    source = "bridge" if found is None else "agent"
+    if found is None:
         config = config or find_config(where.lab, instead="--config FILE")
         balancer = balancer or load_resolved(config, of_dpu=True)
         switch = reach(where.db, where.lab)
-        target = where_of(switch.endpoint, config=config, lab=where.lab)
-        snapshot, blocks, remarks = _from_bridge(balancer, switch, target)
-    described = tuple(_described(snapshot, blocks, request))
+        found = _from_bridge(balancer, switch, where_of(switch.endpoint, config=config, lab=where.lab))
+    snapshot, blocks_of, remarks = found
+    described = tuple(_described(snapshot, blocks_of, request))
     if output is OutputFormat.JSON:
-        print_json({"from": "agent" if client else "bridge", "backends": [_document(each) for each in described]})
+        print_json({"from": source, "backends": [_document(each) for each in described]})
         return
-    if client is None:
+    if source == "bridge":
         echo("from the bridge, which has no agent: health and overrides are not known\n")
     for index, each in enumerate(described):
         if index:
@@ -97,19 +103,6 @@ def describe_command(*, words: tuple[str, ...], where: Where, config: Path | Non
         _show(each)
     for remark in remarks:
         print_text(f"\n{remark}", fg="yellow")
-
-
-def _only_agent(where: Where) -> Client | None:
-    from xenoovs.terminal.agent_client import find_client
-
-    try:
-        client = find_client(where)
-        client.ask("events", query={"since": 1 << 40})
-    except AgentMissing:
-        if where.control is not None or where.bridge is not None:
-            raise
-        return None
-    return client
 
 
 # Which backends.
@@ -161,10 +154,10 @@ def _is_about(event: Event, service: str, backend: str) -> bool:
 # The facts, from the agent or from the bridge.
 
 
-def _from_agent(client: Client) -> tuple[Snapshot, BlocksOf]:
+def _from_agent(client: Client) -> Facts:
     snapshot = parse_snapshot(client.ask("status")["snapshot"])
     events = tuple(parse(Event, event, "an event of an agent") for event in client.ask("events")["events"])
-    return replace(snapshot, events=events), lambda service: tuple(_blocks(client, service))
+    return replace(snapshot, events=events), lambda service: tuple(_blocks(client, service)), ()
 
 
 def _blocks(client: Client, service: str) -> Iterator[BlockView]:
@@ -175,10 +168,8 @@ def _blocks(client: Client, service: str) -> Iterator[BlockView]:
         after = page["next"]
 
 
-def _from_bridge(
-    balancer: Balancer, switch: ManagementSwitch, target: CommandTarget
-) -> tuple[Snapshot, BlocksOf, tuple[str, ...]]:
-    """Return the facts from flows and megaflows, and what could not be read."""
+def _from_bridge(balancer: Balancer, switch: ManagementSwitch, target: CommandTarget) -> Facts:
+    """Return the facts from flows and megaflows."""
     from xenoovs.agent.snapshot_builder import Moment, blocks_of, sampled_blocks, service_views
     from xenoovs.agent.state import AgentState
     from xenoovs.cli.offload import block_checker

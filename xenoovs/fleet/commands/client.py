@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import click
 
 from xenoovs.dataclass import dataclass, field, replace
-from xenoovs.errors import FleetRefused, FleetUndecided, StoreError, StoreRejected, StoreUnreachable
+from xenoovs.errors import FleetRefused, FleetUndecided, StoreError, StoreRejected, StoreUnreachable, did_you_mean
 from xenoovs.fleet.history import freeze_text, with_entry
 from xenoovs.fleet.plan import Memo, next_change
 from xenoovs.fleet.rollout import SETTLE_S
@@ -54,6 +54,14 @@ def _answer(client: StoreClient | DpuStatusReader, read: Callable[[], T | None])
             break
         time.sleep(_LOOK_S)
     return found
+
+
+def known_dpu(dpus: Mapping[str, T], name: str) -> T:
+    """Return what is known of a DPU by its name. Raises FleetRefused, which names the nearest one."""
+    if name not in dpus:
+        guess = did_you_mean(name, dpus, " (did you mean {}?)")
+        raise FleetRefused(f"the fleet has no DPU {name}{guess}; `xenoovs fleet status` shows them all")
+    return dpus[name]
 
 
 @dataclass(frozen=True, slots=True)

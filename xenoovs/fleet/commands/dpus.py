@@ -11,7 +11,7 @@ import click
 
 from xenoovs.display import duration, percent, printable
 from xenoovs.errors import FleetRefused, did_you_mean, first_names
-from xenoovs.fleet.commands.client import FleetStore, changes_fleet, dry_run_option, yes_option
+from xenoovs.fleet.commands.client import FleetStore, changes_fleet, dry_run_option, known_dpu, yes_option
 from xenoovs.fleet.plan import DrainWatch, require_groups
 from xenoovs.fleet.rollout import CANARY, LATER_WAVE
 from xenoovs.store.rows import STATUSES, StoreDatabase
@@ -79,7 +79,7 @@ def set_dpu_command(*, name: str, groups: str | None, rack: str | None, wave: in
     chosen = None if groups is None else _groups(groups)
 
     def compute(view: FleetView) -> Changes:
-        dpu = _known(view, name)
+        dpu = known_dpu(view.dpus, name)
         made = replace(
             dpu,
             groups=dpu.groups if chosen is None else chosen,
@@ -118,14 +118,6 @@ def _show_unused(view: FleetView, dpu: Dpu) -> None:
         echo(f"no service is for the group {unused[0]} yet{guess}", err=True)
 
 
-def _known(view: FleetView, name: str) -> Dpu:
-    """Return a DPU. Raises FleetRefused if the fleet has none of that name."""
-    if name not in view.dpus:
-        guess = did_you_mean(name, view.dpus, " (did you mean {}?)")
-        raise FleetRefused(f"the fleet has no DPU {name}{guess}; `xenoovs fleet status` shows them all")
-    return view.dpus[name]
-
-
 @click.command("drain-dpu")
 @click.argument("name")
 @click.option("--end", is_flag=True, help="Return the DPU to service.")
@@ -148,14 +140,14 @@ def drain_dpu_command(*, name: str, end: bool, now: bool, dry_run: bool, yes: bo
     if not end:
         _show_left(view, name)
     if dry_run:
-        return EXIT_DIFFERS if _known(view, name).is_out is end else EXIT_OK
+        return EXIT_DIFFERS if known_dpu(view.dpus, name).is_out is end else EXIT_OK
     if not end:
         confirm(f"Take {name} out of service?", yes=yes, instead=", or see which DPUs stay with --dry-run")
-    if _known(store.view(), name).is_out is end and not now:
+    if known_dpu(store.view().dpus, name).is_out is end and not now:
         _wait_for_drains(store)
     store.change(
         f"drain-dpu {name}{' --end' if end else ''}",
-        lambda view: Changes(dpus={name: replace(_known(view, name), is_out=not end)}),
+        lambda view: Changes(dpus={name: replace(known_dpu(view.dpus, name), is_out=not end)}),
     )
     hint = f"out of service: `/ready` there answers 503; `xenoovs fleet drain-dpu {name} --end` ends it"
     echo(f"{name} is {'in service' if end else hint}")
@@ -164,7 +156,7 @@ def drain_dpu_command(*, name: str, end: bool, now: bool, dry_run: bool, yes: bo
 
 def _show_left(view: FleetView, name: str) -> None:
     """Print how many DPUs are in service now and without this one, for the services of the same groups together."""
-    _known(view, name)
+    known_dpu(view.dpus, name)
     services, rows = Counter(each.groups for each in view.of_dpu(name).services.values()), list[list[str]]()
     for groups, count in sorted(services.items(), key=lambda each: sorted(each[0])):
         dpus = [dpu for dpu in view.dpus.values() if not groups or groups & dpu.groups]
@@ -200,7 +192,7 @@ def forget_command(*, name: str, store: FleetStore) -> None:
 
     def compute(view: FleetView) -> Changes:
         if not has_state:
-            _known(view, name)
+            known_dpu(view.dpus, name)
         return Changes(dpus={name: None})
 
     store.change(f"forget {name}", compute)

@@ -10,8 +10,8 @@ import click
 
 from xenoovs.dataclass import replace
 from xenoovs.display import duration, printable
-from xenoovs.errors import FleetRefused, StoreUnreachable, counted, did_you_mean, first_names
-from xenoovs.fleet.commands.client import FleetStore, on_fleet
+from xenoovs.errors import StoreUnreachable, counted, first_names
+from xenoovs.fleet.commands.client import FleetStore, known_dpu, on_fleet
 from xenoovs.fleet.plan import DrainWatch, known_intent
 from xenoovs.fleet.snapshot import (
     DPUS,
@@ -155,11 +155,8 @@ def diff_command(*, dpu: str | None, output: OutputFormat, store: FleetStore) ->
         raise StoreUnreachable(remotes=store.remote, reason=reason)
     rows = dpu_rows(view, statuses, now_s=time.time())
     if dpu is not None:
-        names = [row.name for row in rows]
-        rows = [row for row in rows if row.name == dpu]
-        if not rows:
-            guess = did_you_mean(dpu, names, " (did you mean {}?)")
-            raise FleetRefused(f"the fleet has no DPU {dpu}{guess}; `xenoovs fleet status` shows them all")
+        known = {row.name: row for row in rows}
+        rows = [known_dpu(known, dpu)]
     drifts = DRIFTS.shown(rows)
     unknown = [row.name for row in rows if row.state is DpuState.UNKNOWN]
     older = [row for row in rows if sync_state(view, row.status) is not SyncState.APPLIED and row.name not in unknown]
