@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import json
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields
 from enum import Enum
 from fractions import Fraction
 from functools import cache, partial
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from xenoovs.display import as_plain
 from xenoovs.errors import ParseError
@@ -18,13 +18,14 @@ from xenoovs.show.column import fields_of
 
 T = TypeVar("T")
 Schema = dict[str, Any]
+REFERENCE = "#/components/schemas/{}"
+"""How a schema refers to that of a class, in an OpenAPI document."""
 _PRIMITIVES: Mapping[object, tuple[str, tuple[type, ...]]] = {
     str: ("string", (str,)),
     int: ("integer", (int,)),
     float: ("number", (float, int)),
     bool: ("boolean", (bool,)),
 }
-_UNIONS = (Union, types.UnionType)
 
 
 def _encoded(value: object) -> object:
@@ -32,10 +33,6 @@ def _encoded(value: object) -> object:
         return _keyed(value) if isinstance(value, Mapping) else as_plain(value)
     found = {each.name: getattr(value, each.name) for each in columns}
     return {name: _keyed(one) if isinstance(one, Mapping) else one for name, one in found.items()}
-
-
-def _is_mapping(origin: Any) -> bool:
-    return inspect.isclass(origin) and issubclass(origin, Mapping)
 
 
 def _keyed(value: Mapping[Any, object]) -> dict[object, object]:
@@ -58,43 +55,55 @@ def parse(kind: type[T], document: object, what: str) -> T:
     """Read a record from its JSON. Unknown keys are ignored, as the agent may be newer. `what`: names the record in the
     error. Raises ParseError."""
     try:
-        made: T = _reader(kind)(document)  # type: ignore[arg-type]
+        made: T = _form(kind).read(document)  # type: ignore[arg-type]
     except (ValueError, TypeError, OverflowError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ParseError(text=str(document)[:80], offset=0, expected=f"{what} ({reason})") from None
     return made
 
 
+class _Form(NamedTuple):
+    """How JSON has a type. `read`: returns a value, or raises ValueError. `kinds`: types of JSON values that are values
+    already."""
+
+    read: Callable[[Any], Any]
+    schema: Schema
+    kinds: tuple[type, ...] = ()
+
+
 @cache
-def _reader(kind: Any) -> Callable[[Any], Any]:
-    """Return the function that reads a value of this type from JSON; it raises ValueError."""
+def _form(kind: Any) -> _Form:
     origin, parts = get_origin(kind), get_args(kind)
-    if kinds := _plain_kinds(kind):
-        return partial(_of, kinds)
-    if kind is Fraction:
-        return lambda value: Fraction(value).limit_denominator(1_000_000)
-    if origin in _UNIONS:
-        read = _reader(next(part for part in parts if part is not type(None)))
-        return lambda value: None if value is None else read(value)
-    if origin is tuple:
-        read = _reader(parts[0])
-        return lambda value: tuple(map(read, _of((list,), value)))
-    if _is_mapping(origin):
-        keys, values = map(_reader, parts)
-        return lambda value: {keys(key): values(one) for key, one in _of((dict,), value).items()}
-    if fields_of(kind) is not None:
-        return _record_reader(kind)
-    return kind if inspect.isclass(kind) and issubclass(kind, Enum) else lambda value: value
-
-
-def _plain_kinds(kind: Any) -> tuple[type, ...]:
-    """Return the types that a value of this type has in JSON; empty if the value must be converted."""
     if kind in _PRIMITIVES:
-        return _PRIMITIVES[kind][1]
-    if get_origin(kind) in _UNIONS:
-        found = [(type(None),) if part is type(None) else _plain_kinds(part) for part in get_args(kind)]
-        return tuple(one for each in found for one in each) if all(found) else ()
-    return ()
+        name, kinds = _PRIMITIVES[kind]
+        return _Form(partial(_of, kinds), {"type": name}, kinds)
+    if kind is Fraction:
+        return _Form(lambda value: Fraction(value).limit_denominator(1_000_000), {"type": "number"})
+    if origin in (Union, types.UnionType):
+        one = _form(next(part for part in parts if part is not types.NoneType))
+        kinds = (*one.kinds, types.NoneType) if one.kinds else ()
+        schema = {"anyOf": [one.schema, {"type": "null"}]}
+        return _Form(lambda value: None if value is None else one.read(value), schema, kinds)
+    if origin is tuple:
+        read, schema, _ = _form(parts[0])
+        return _Form(lambda value: tuple(map(read, _of((list,), value))), {"items": schema, "type": "array"})
+    if inspect.isclass(origin) and issubclass(origin, Mapping):
+        key, item = map(_form, parts)
+        names = {} if key.schema == {"type": "string"} else {"propertyNames": key.schema}
+        return _Form(
+            lambda value: {key.read(name): item.read(each) for name, each in _of((dict,), value).items()},
+            {"additionalProperties": item.schema or True, **names, "type": "object"},
+        )
+    if _is_named(kind):
+        return _Form(
+            kind if issubclass(kind, Enum) else _record_reader(kind), {"$ref": REFERENCE.format(kind.__name__)}
+        )
+    return _Form(lambda value: value, {})
+
+
+def _is_named(kind: Any) -> bool:
+    """Return whether a type has a schema of its own name: records and enums."""
+    return fields_of(kind) is not None or (inspect.isclass(kind) and issubclass(kind, Enum))
 
 
 def _of(kinds: tuple[type, ...], value: Any) -> Any:
@@ -104,15 +113,15 @@ def _of(kinds: tuple[type, ...], value: Any) -> Any:
 
 
 def _record_reader(kind: Any) -> Callable[[Any], Any]:
-    # The readers are made at the first read, as a record may contain records of its own type.
-    readers: list[tuple[str, tuple[type, ...], Callable[[Any], Any]]] = []
+    # The forms are made at the first read, as a record may contain records of its own type.
+    forms: list[tuple[str, Callable[[Any], Any], Schema, tuple[type, ...]]] = []
 
     def read(value: Any) -> Any:
-        if not readers:
-            readers.extend((name, _plain_kinds(one), _reader(one)) for name, one in _types(kind).items())
+        if not forms:
+            forms.extend((name, *_form(one)) for name, one in _types(kind).items())
         _of((dict,), value)
         found = {}
-        for name, kinds, convert in readers:
+        for name, convert, _, kinds in forms:
             if name in value:
                 one = value[name]
                 # Most values need no call.
@@ -156,15 +165,6 @@ def _required(kind: Any) -> tuple[str, ...]:
 # The schema.
 
 
-def schemas(reference: str, *kinds: type) -> dict[str, Schema]:
-    """Return the JSON schemas of records and of the records in them, by class name. `reference`: how one refers to
-    another, with `{model}` for its name."""
-    found: dict[str, Schema] = {}
-    for kind in kinds:
-        _schema(kind, reference, found)
-    return found
-
-
 def request_schema(kind: Any) -> Schema:
     """Return the JSON schema of a record that `read_request` reads."""
     defaults = {each.name: {"default": each.default} for each in fields(kind) if each.default not in (MISSING, None)}
@@ -177,38 +177,31 @@ def request_schema(kind: Any) -> Schema:
     return {"additionalProperties": False, "description": kind.__doc__, **form}
 
 
-def _schema(kind: Any, reference: str, found: dict[str, Schema]) -> Schema:
-    origin, parts = get_origin(kind), get_args(kind)
-    if kind in _PRIMITIVES:
-        return {"type": _PRIMITIVES[kind][0]}
-    if kind is Fraction:
-        return {"type": "number"}
-    if origin in _UNIONS:
-        return {"anyOf": [_schema(part, reference, found) for part in parts if part is not type(None)] + [_NULL]}
-    if origin is tuple:
-        return {"items": _schema(parts[0], reference, found), "type": "array"}
-    if _is_mapping(origin):
-        keys, values = (_schema(part, reference, found) for part in parts)
-        names = {} if keys == {"type": "string"} else {"propertyNames": keys}
-        return {"additionalProperties": values or True, **names, "type": "object"}
-    if not inspect.isclass(kind) or kind is object:
-        return {}
-    if kind.__name__ not in found:
-        found[kind.__name__] = {}
-        found[kind.__name__] = _named(kind, reference, found)
-    return {"$ref": reference.format(model=kind.__name__)}
+def schemas(*kinds: type) -> dict[str, Schema]:
+    """Return the JSON schemas of records, and of the records and enums in them, by class name."""
+    found: dict[str, Schema] = {}
+    left = [*kinds]
+    while left:
+        kind: Any = left.pop()
+        if kind.__name__ in found:
+            continue
+        schema: Schema = {"description": " ".join((kind.__doc__ or "").split())}
+        if issubclass(kind, Enum):
+            schema |= {"enum": [each.value for each in kind], "type": "string"}
+        else:
+            docs = {each.name: each.doc for each in fields_of(kind) or ()}
+            properties = {
+                name: {**_form(one).schema, **({"description": docs[name]} if docs[name] else {})}
+                for name, one in _types(kind).items()
+            }
+            schema |= {"properties": properties, "required": [*properties], "type": "object"}
+            left += [part for one in _types(kind).values() for part in _named_in(one)]
+        found[kind.__name__] = schema
+    return found
 
 
-_NULL = {"type": "null"}
-
-
-def _named(kind: Any, reference: str, found: dict[str, Schema]) -> Schema:
-    text = " ".join((kind.__doc__ or "").split())
-    if issubclass(kind, Enum):
-        return {"description": text, "enum": [each.value for each in kind], "type": "string"}
-    docs = {each.name: each.doc for each in fields_of(kind) or ()}
-    properties = {
-        name: {**_schema(one, reference, found), **({"description": docs[name]} if docs[name] else {})}
-        for name, one in _types(kind).items()
-    }
-    return {"description": text, "properties": properties, "required": [*properties], "type": "object"}
+def _named_in(kind: Any) -> Iterator[type]:
+    if _is_named(kind):
+        yield kind
+    for part in get_args(kind):
+        yield from _named_in(part)

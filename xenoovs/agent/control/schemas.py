@@ -14,7 +14,7 @@ from xenoovs.display import unique_keys
 from xenoovs.errors import RequestRefused
 from xenoovs.model import values
 from xenoovs.model.values import Number, Parser, show
-from xenoovs.show.codec import read_request, request_schema, schemas
+from xenoovs.show.codec import REFERENCE, read_request, request_schema, schemas
 from xenoovs.show.column import column, fields_of, record
 from xenoovs.show.paths import BlockReason, PathReason, PlannedMove, RemoteView
 from xenoovs.show.snapshot import BlockView, Event, Snapshot
@@ -333,7 +333,6 @@ _SECURITY = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "The token of --token-file, over TCP."},
     "basic": {"type": "http", "scheme": "basic", "description": "The same token as password; any user name."},
 }
-_REFERENCE = "#/components/schemas/{model}"
 
 
 def openapi_document(routes: Sequence[Route]) -> dict[str, Any]:
@@ -386,11 +385,11 @@ def _ready_operation() -> dict[str, Any]:
 
 
 def _content(kind: type, media: str = "application/json") -> dict[str, Any]:
-    return {"content": {media: {"schema": {"$ref": _REFERENCE.format(model=kind.__name__)}}}}
+    return {"content": {media: {"schema": {"$ref": REFERENCE.format(kind.__name__)}}}}
 
 
 def _schemas(routes: Sequence[Route]) -> dict[str, Any]:
     requests = {route.request for route in routes if route.request is not None}
     found = {each.__name__: request_schema(each) for each in requests}
-    found |= schemas(_REFERENCE, ErrorAnswer, ReadyAnswer, *(route.answer for route in routes))
+    found |= schemas(ErrorAnswer, ReadyAnswer, *(route.answer for route in routes))
     return dict(sorted(found.items()))
