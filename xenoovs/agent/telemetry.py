@@ -144,7 +144,7 @@ def _lines(table: Table, state: object) -> Iterator[str]:
     rows = [(_labelled(table.labels, labels), value) for labels, value in table.rows(state)] if metrics else []
     for metric in metrics:
         yield f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind.value}\n"
-        name, own, of = metric.name, metric.own_labels, metric.of
+        name, own, of = metric.name, metric.labels[len(table.labels) :], metric.of
         for labels, value in rows:
             found: Any = of and of(value)
             if own:

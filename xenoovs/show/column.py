@@ -39,27 +39,19 @@ own labels. None for no sample."""
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric of a column. `name`: includes the unit; `_total` ends that of a counter. `of`: reads the metric from the
-    value of a row; None if it is the value of the column. `own_labels`: names of its labels besides those of its table.
-    `labels`: all labels, those of the table first; set by the table."""
+    """A metric of a column. `name`: includes the unit; `_total` ends that of a counter. `help`: empty if it is the doc
+    of the column. `of`: reads the metric from the value of a row; None if it is the value of the column. `labels`: its
+    own; in `Table.metrics` after those of the table."""
 
     name: str
-    kind: Kind
-    help: str
+    help: str = ""
     of: Measure | None = None
-    own_labels: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    kind: Kind = Kind.GAUGE
     buckets: tuple[float, ...] = ()
 
 
-def gauge(name: str, text: str = "", of: Measure | None = None, labels: tuple[str, ...] = ()) -> Metric:
-    """Return a gauge; without `text` its help is the doc of its column."""
-    return Metric(name, Kind.GAUGE, text, of, labels)
-
-
-def counter(name: str, text: str = "", of: Measure | None = None, labels: tuple[str, ...] = ()) -> Metric:
-    """Return a counter; without `text` its help is the doc of its column."""
-    return Metric(name, Kind.COUNTER, text, of, labels)
+gauge, counter = Metric, partial(Metric, kind=Kind.COUNTER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +178,7 @@ class Table:
             replace(
                 metric,
                 help=metric.help or each.doc,
-                labels=(*self.labels, *metric.own_labels),
+                labels=(*self.labels, *metric.labels),
                 of=metric.of or (attrgetter(each.name) if each.of is None else each.value),
             )
             for each in self.columns

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
+from functools import partial
 
 from xenoovs import __version__
 from xenoovs.dataclass import dataclass
@@ -772,22 +773,16 @@ BLOCKS = Table(
 """The table of pairs of a service's name and its blocks. Its metrics are thousands of series."""
 
 _WORK_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_histogram = partial(Metric, kind=Kind.HISTOGRAM)
 HISTOGRAMS = (
-    Metric(
-        "xenoovs_plan_duration_seconds",
-        Kind.HISTOGRAM,
-        "Time to read the bridge and to compute the difference.",
-        buckets=_WORK_BUCKETS,
+    _histogram(
+        "xenoovs_plan_duration_seconds", "Time to read the bridge and to compute the difference.", buckets=_WORK_BUCKETS
     ),
-    Metric(
-        "xenoovs_apply_duration_seconds",
-        Kind.HISTOGRAM,
-        "Time to change the bridge and to read its flows back.",
-        buckets=_WORK_BUCKETS,
+    _histogram(
+        "xenoovs_apply_duration_seconds", "Time to change the bridge and to read its flows back.", buckets=_WORK_BUCKETS
     ),
-    Metric(
+    _histogram(
         "xenoovs_probe_duration_seconds",
-        Kind.HISTOGRAM,
         "Duration of probes; `result` is ok or failed.",
         labels=("probe", "result"),
         buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0),
