@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.agent.probe.check import Check, ProbeResult
@@ -20,12 +21,12 @@ from xenoovs.switch.process import killed_with_this_process, run
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-def ask(check: Check, *, timeout_s: float = PATIENCE_S, exec_allowed: bool = False) -> ProbeResult:
-    """One probe in a loop of its own, which leaves nothing behind."""
+def ask(check: Check, *, timeout_s: float = PATIENCE_S, **allowed: Any) -> ProbeResult:
+    """One probe in a loop of its own, which leaves nothing behind. `allowed`: of the prober."""
 
     async def once() -> ProbeResult:
         async with nothing_left():
-            return await Prober(exec_allowed=exec_allowed).probe(check, timeout_s=timeout_s)
+            return await Prober(**allowed).probe(check, timeout_s=timeout_s)
 
     return asyncio.run(once())
 

@@ -321,7 +321,7 @@ class HealthTracker:
 
     def _decide(self, service: Service, now_s: float) -> Ejection:
         before = self.ejections[service.name]
-        checks = ((name, self.checks.by_backend[service.name, name]) for name in before.held if name in before.down)
+        checks = ((name, self.checks.by_backend[service.name, name]) for name in before.held)
         times = ((name, self.health[check].failing_s(check.health.fall)) for name, check in checks)
         failing = {name: since_s for name, since_s in times if since_s is not None}
         return decide_ejections(before, service, failing, now_s=now_s)
@@ -346,11 +346,7 @@ class HealthTracker:
         """Return the ejections after `names` went down at `since_s`, or came up if that is None."""
         found = dict(self.ejections)
         for service, backend in names:
-            before = found.get(service, Ejection())
-            down = {name: time_s for name, time_s in before.down.items() if name != backend}
-            if since_s is not None:
-                down[backend] = since_s
-            found[service] = Ejection(down, before.ejected, before.held)
+            found[service] = found.get(service, Ejection()).after(backend, since_s)
         return found
 
     def _to_be_held(self, names: tuple[BackendName, ...], services: Iterable[Service]) -> Iterator[BackendName]:

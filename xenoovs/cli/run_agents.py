@@ -293,7 +293,7 @@ async def _agent(
         refusal=(lambda: None) if master is None else partial(standby_refusal, master),
         command_options=commands,
     )
-    probe = Prober(exec_allowed=options.allow_exec).probe
+    probe = Prober(exec_allowed=options.allow_exec, exec_option=options.exec_option).probe
     agent = Agent(config, reached.engine, probe=probe, settings=settings)
     if master is not None:
         share_runtime(agent, master, control=one.control)

@@ -20,22 +20,19 @@ Ejected = Mapping[str, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A backend that is down and keeps its clients. `since_s`: when it went down. `free_s`: since when the limit allows
-    one more ejection; None if it does not."""
-
-    since_s: float
-    free_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Ejection:
     """The backends of one service that are down, with the times. By the last decision the `ejected` get no clients, and
-    the `held` keep theirs."""
+    the `held` keep theirs: with the time since when the limit allows one more ejection, None if it does not."""
 
     down: Mapping[str, float] = field(default_factory=dict)
     ejected: frozenset[str] = frozenset()
-    held: Mapping[str, Held] = field(default_factory=dict)
+    held: Mapping[str, float | None] = field(default_factory=dict)
+
+    def after(self, name: str, down_s: float | None) -> Ejection:
+        """Return the same after a backend went down at `down_s`, or came up if that is None: then it is not held."""
+        down, held = dict(self.down), dict(self.held)
+        down.pop(name, None), held.pop(name, None)
+        return Ejection(down if down_s is None else down | {name: down_s}, self.ejected, held)
 
 
 def held_backends(ejections: Mapping[str, Ejection], ejected: Ejected) -> Ejected:
@@ -55,12 +52,12 @@ def decide_ejections(before: Ejection, service: Service, failing: Mapping[str, f
     split, backups = _pools(service)
     names, total = [backend.name for backend in down if backend.name in split], len(split)
     limits = _limits(service.health, backups, before.down)
-    stale = {name for name in names if _held(before, name) and not may_be_ejected(before, name, failing.get(name))}
+    stale = {name for name in before.held if not may_be_ejected(before, name, failing.get(name))}
     ejected = select_ejected(names, total=total, health=limits, before=before.ejected, stale=stale)
     free_s = now_s if len(ejected) < max_ejected(total, limits) else None
-    held = {name: Held(before.down[name], free_s) for name in names if name not in ejected}
+    held = dict.fromkeys((name for name in names if name not in ejected), free_s)
     if free_s is not None:
-        held |= {name: was for name in held if (was := _held(before, name)) and was.free_s is not None}
+        held |= {name: was for name in held if (was := before.held.get(name)) is not None}
     return Ejection(before.down, ejected.union(b.name for b in down if b.name in backups or not b.weight), held)
 
 
@@ -101,8 +98,8 @@ def max_ejected(total: int, health: Health) -> int:
 
 def may_be_ejected(before: Ejection, name: str, failing_s: float | None) -> bool:
     """Return whether a held backend failed `fall` probes since the limit allows it. `failing_s`: of the first."""
-    held = _held(before, name)
-    return held is not None and held.free_s is not None and failing_s is not None and failing_s > held.free_s
+    free_s = before.held.get(name)
+    return free_s is not None and failing_s is not None and failing_s > free_s
 
 
 def will_be_held(before: Ejection, service: Service, name: str) -> bool:
@@ -115,7 +112,7 @@ def will_be_held(before: Ejection, service: Service, name: str) -> bool:
     down = sum(1 for each in before.down if each in split)
     if name not in split or (down == total and limits.on_all_down is AllDown.DROP):
         return False
-    return down - sum(1 for each in before.held if each in before.down) > max_ejected(total, limits)
+    return down - len(before.held) > max_ejected(total, limits)
 
 
 def with_dead_ports(ejected: Ejected, services: Sequence[Service], ports_down: Collection[str]) -> Ejected:
@@ -149,12 +146,6 @@ def with_away(ejected: Ejected, services: Iterable[Service], away: Ejected) -> E
         if not {backend.name for backend in service.backends if backend.weight} <= before | names:
             extended[service.name] = before | names
     return {name: names for name, names in extended.items() if names}
-
-
-def _held(before: Ejection, name: str) -> Held | None:
-    """Return the decision to hold a backend; None if it was not held, or has come up since."""
-    held = before.held.get(name)
-    return held if held is not None and held.since_s == before.down[name] else None
 
 
 # Slow start: a backend that comes, or comes back, gets its clients in steps.

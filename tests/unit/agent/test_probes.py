@@ -354,7 +354,7 @@ def test_an_answer_that_lay_in_the_kernel_counts() -> None:
             prober = Prober()
             one = check(ProbeKind.UDP, port, send="a")
             probes = [asyncio.create_task(prober.probe(one, timeout_s=0.1)) for _ in range(50)]
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
             eventually(lambda: len(asked) == 50, "all requests are received")
             time.sleep(0.3)
             assert [probe.ok for probe in await asyncio.gather(*probes)] == [True] * 50
@@ -391,9 +391,10 @@ def test_the_deadline_excludes_time_in_which_the_loop_was_blocked_and_silence_is
 
 def test_off_until_allowed(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    result = ask(check(ProbeKind.EXEC, command=("touch", str(mark))))
-    assert (result.ok, mark.exists()) == (False, False)
-    assert result.reason == "touch was not run: the agent was started without --allow-exec"
+    for option in ("--allow-exec", "XENOOVS_ALLOW_EXEC=1"):
+        result = ask(check(ProbeKind.EXEC, command=("touch", str(mark))), exec_option=option)
+        assert (result.ok, mark.exists()) == (False, False)
+        assert result.reason == f"touch was not run: the agent was started without {option}"
     assert ask(check(ProbeKind.EXEC, command=("touch", str(mark))), exec_allowed=True).ok
     assert mark.exists()
 

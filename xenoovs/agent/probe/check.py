@@ -32,9 +32,10 @@ class Check:
     seed: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        how, own = self.health, (self.address, self.mac, self.environment)
-        names = how.probe, how.port, how.interface, how.netns, how.host, how.path, how.query, how.command, *own
-        object.__setattr__(self, "seed", crc32(repr(names).encode()))
+        how = self.health
+        names = how.probe, how.port, how.interface, how.netns, how.host, how.path, how.query, how.send, how.command
+        named = repr((*names, self.address, self.mac, self.environment))
+        object.__setattr__(self, "seed", crc32(named.encode()))
 
     def __hash__(self) -> int:
         # Each result looks up its check several times. Hashing all fields would take longer than the rest.

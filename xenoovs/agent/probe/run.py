@@ -6,10 +6,8 @@ import asyncio
 import os
 import signal
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import TracebackType
 
 import dns.exception
 import dns.flags
@@ -21,71 +19,11 @@ from xenoovs.agent.probe.check import Check, Expectation, ProbeResult, ResourceS
 from xenoovs.agent.probe.icmp import ArpChannel, IcmpChannel, probe_arp, probe_icmp
 from xenoovs.agent.probe.sockets import ChannelPool, host_of, namespace_inode, namespace_path, open_socket
 from xenoovs.agent.probe.tcp import ask_agent, probe_http, probe_tcp
+from xenoovs.agent.tasks import Overdue, within
 from xenoovs.display import span
 from xenoovs.errors import assert_never
 from xenoovs.model.balancer import ProbeKind
 from xenoovs.switch.process import killed_with_this_process, start
-
-# If a busy event loop reaches a deadline late, the kernel may already have the answer. `asyncio.timeout` would cancel
-# such a probe. Here a late deadline is extended by its lateness, and readable sockets are read before a probe is
-# cancelled.
-
-
-_ON_TIME_S = 0.005
-"""Largest lateness of an event loop that is not overloaded."""
-_MAX_EXTENSIONS = 3
-
-
-class Deadline:
-    """A context that cancels its task after `timeout_s`, and then raises TimeoutError."""
-
-    def __init__(self, timeout_s: float) -> None:
-        self.is_over = False
-        self._timeout_s = timeout_s
-        self._extensions = 0
-        self._loop = asyncio.get_running_loop()
-
-    async def __aenter__(self) -> Deadline:
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a deadline needs a task")
-        self._task = task
-        if sys.version_info >= (3, 11):
-            self._cancelled_before = task.cancelling()
-        self._due_s = self._loop.time() + self._timeout_s
-        self._handle: asyncio.Handle = self._loop.call_at(self._due_s, self._due)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._handle.cancel()
-        if self.is_over and self._is_only_late() and kind is asyncio.CancelledError:
-            raise TimeoutError from error
-
-    def _is_only_late(self) -> bool:
-        """Return whether only this deadline has cancelled the task. Python 3.10 does not show it: True."""
-        if sys.version_info >= (3, 11):
-            return self._task.uncancel() <= self._cancelled_before
-        return True
-
-    def _due(self) -> None:
-        late_s = self._loop.time() - self._due_s
-        if late_s > _ON_TIME_S and self._extensions < _MAX_EXTENSIONS:
-            self._extensions += 1
-            self._due_s = self._loop.time() + min(late_s, self._timeout_s)
-            self._handle = self._loop.call_at(self._due_s, self._due)
-            return
-        # Answers that the loop has read in this iteration wake their tasks in the next one.
-        self._handle = self._loop.call_soon(self._after_reads)
-
-    def _after_reads(self) -> None:
-        self._handle = self._loop.call_soon(self._cancel)
-
-    def _cancel(self) -> None:
-        self.is_over = True
-        self._task.cancel()
-
 
 # Programs are run with a list of arguments, never by a shell, and without input. At the end their group is killed.
 
@@ -201,9 +139,9 @@ class _Output:
 class Prober:
     """Runs probes that share sockets, in one event loop. The last probe closes the shared sockets."""
 
-    def __init__(self, *, exec_allowed: bool = False) -> None:
-        """`exec_allowed`: run the programs of exec probes; otherwise these fail."""
-        self._exec_allowed = exec_allowed
+    def __init__(self, *, exec_allowed: bool = False, exec_option: str = "--allow-exec") -> None:
+        """`exec_allowed`: run the programs of exec probes; otherwise these fail. `exec_option`: what allows them."""
+        self._exec_allowed, self._exec_option = exec_allowed, exec_option
         self._icmp: ChannelPool[IcmpChannel] = ChannelPool()
         self._arp: ChannelPool[ArpChannel] = ChannelPool()
 
@@ -214,11 +152,11 @@ class Prober:
         started_s = clock()
         expectation = Expectation()
         try:
-            async with Deadline(timeout_s) as deadline:
-                failure = await self._run(check, expectation)
+            failure = await within(timeout_s, self._run(check, expectation))
+        except Overdue:
+            failure = f"{expectation.missing} within {span(timeout_s)}"
         except OSError as error:
-            is_overdue = isinstance(error, TimeoutError) and deadline.is_over
-            failure = f"{expectation.missing} within {span(timeout_s)}" if is_overdue else failure_reason(error)
+            failure = failure_reason(error)
         return ProbeResult(failure is None, clock() - started_s, failure or "answered", expectation.reply)
 
     async def _run(self, check: Check, expectation: Expectation) -> str | None:
@@ -241,7 +179,7 @@ class Prober:
             case ProbeKind.EXEC:
                 program = check.health.command[0]
                 if not self._exec_allowed:
-                    return f"{program} was not run: the agent was started without --allow-exec"
+                    return f"{program} was not run: the agent was started without {self._exec_option}"
                 expectation.await_part(f"{program} did not end")
                 return await probe_exec(check)
             case _:
