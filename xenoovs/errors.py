@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import NoReturn
@@ -38,6 +39,10 @@ def did_you_mean(name: str, names: Iterable[str], form: str = " Did you mean {}?
 
     near = get_close_matches(name, tuple(names), n=1)
     return form.format(near[0]) if near else ""
+
+
+SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+"""Errors of this host. ENOBUFS is not among them: a device without carrier returns it."""
 
 
 def fault_text(error: BaseException) -> str:

@@ -8,8 +8,7 @@ from contextlib import suppress
 from threading import Lock
 from typing import ParamSpec, TypeVar
 
-from xenoovs.agent.probe.check import SHORTAGES
-from xenoovs.errors import fault_text
+from xenoovs.errors import SHORTAGES, fault_text
 from xenoovs.log import warn
 
 Running = Coroutine[None, None, None]

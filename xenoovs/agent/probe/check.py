@@ -9,6 +9,7 @@ from ipaddress import IPv4Address
 from zlib import crc32
 
 from xenoovs.dataclass import dataclass, field
+from xenoovs.errors import SHORTAGES
 from xenoovs.model.address import IPAddress, Mac
 from xenoovs.model.balancer import Health
 
@@ -70,8 +71,6 @@ class Expectation:
         self.reply = reply
 
 
-SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
-"""Errors that show nothing about a backend. ENOBUFS is not among them: a device without carrier returns it."""
 _REASONS = {
     errno.ECONNREFUSED: "connection refused",
     errno.ECONNRESET: "connection reset",
