@@ -9,7 +9,7 @@ from fractions import Fraction
 from math import inf
 from types import MappingProxyType
 
-from xenoovs.dataclass import dataclass
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.certificate import CERTIFICATE_WARNING_S
 from xenoovs.display import decimal, duration, moment, percent, quantity
 from xenoovs.errors import counted, first_names, worded
@@ -489,16 +489,17 @@ def _with_others(snapshot: FleetSnapshot) -> Iterator[ServerFacts]:
     """Yield the servers of this host, each before the others of its cluster."""
     for server in snapshot.servers:
         yield server
-        for member in () if server.cluster is None else server.cluster.members:
+        for member in server.members:
             if not member.is_self:
                 role = ServerRole.SILENT if member.is_silent else ServerRole.FOLLOWER
-                yield ServerFacts(server.database, server.file, role, not member.is_silent, member=member)
+                facts = ServerFacts(server.database, server.file, role, not member.is_silent, member=member)
+                yield replace(facts, index=member.match_index)
 
 
 def _members(server: ServerFacts) -> list[dict[str, object]]:
     return [
         {"id": m.id, "address": m.address, "is_self": m.is_self, "silent_s": m.silent_s, "lag": m.lag}
-        for m in (() if server.cluster is None else server.cluster.members)
+        for m in server.members
     ]
 
 
@@ -531,13 +532,11 @@ SERVERS = Table(
         term=computed(
             "Elections since the cluster was made: its term.",
             counter("xenoovs_store_elections_total"),
-            of=lambda server: getattr(server.cluster, "term", None),
             shown=number("TERM", keep=2),
         ),
         index=computed(
             "Newest log entry of the server.",
             gauge("xenoovs_store_log_index"),
-            of=lambda server: server.member.match_index if server.member else getattr(server.cluster, "index", None),
             shown=number("INDEX", keep=3),
         ),
         _lag=computed(
@@ -553,13 +552,11 @@ SERVERS = Table(
             gauge("xenoovs_store_free_bytes"),
             shown=number("FREE", _bytes, style=lambda row: "plain" if row.value.has_room else "bad"),
         ),
-        election_timer_s=computed(
-            "Of its cluster.", of=lambda server: getattr(server.cluster, "election_timer_s", None)
-        ),
+        election_timer_s=computed("Of its cluster."),
         _gap=computed(
             "1 while the file of a server in a cluster has a gap, as after a full disk; read once a minute.",
             gauge("xenoovs_store_gap"),
-            of=lambda server: None if server.cluster is None else bool(server.gap),
+            of=lambda server: None if server.term is None else bool(server.gap),
         ),
         certificate_left_s=computed(
             "Time until its certificate expires; none without TLS.",

@@ -21,7 +21,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from xenoovs.dataclass import dataclass
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.display import duration, quantity
 from xenoovs.errors import CommandFailed, StoreError, StoreUnreachable, XenoovsError
 from xenoovs.regex import regex
@@ -553,18 +553,6 @@ class ClusterMember:
     is_silent: bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterStatus:
-    """The answer to `cluster/status` (ovsdb-server(1), raft_unixctl_status in ovsdb/raft.c). `index`: that of its
-    newest log entry."""
-
-    role: ServerRole
-    term: int
-    election_timer_s: float
-    index: int
-    members: tuple[ClusterMember, ...]
-
-
 _FIELDS = regex(
     r"Role: (?P<role>leader|follower|candidate)\n"
     r"Term: (?P<term>\d+)\n"
@@ -575,36 +563,13 @@ _FIELDS = regex(
 _MEMBER = regex(r" {4}(?P<id>\w+) \(\w+ at (?P<address>\S+)\)(?P<rest>.*)")
 
 
-def parse_cluster_status(text: str) -> ClusterStatus:
-    """Return the values in the answer to `cluster/status`. Raises StoreError if it has another form."""
-    found = _FIELDS.search(text)
-    members = [] if found is None else [_MEMBER.fullmatch(line) for line in found["servers"].splitlines()]
-    if found is None or None in members:
-        raise StoreError(
-            f"ovsdb-server answers to cluster/status in a form that is not known, which begins {text[:80]!r}; "
-            "tell us the version of Open vSwitch"
-        )
-    # The log is a half-open range of indexes.
-    timer_s, index = int(found["timer"]) / 1000, int(found["end"]) - 1
-    listed = list[ClusterMember]()
-    for each in filter(None, members):
-        rest, is_self = each["rest"], " (self)" in each["rest"]
-        said, match = re.search(r" last msg (\d+) ms ago", rest), re.search(r" match_index=(\d+)", rest)
-        silent_s = None if said is None else int(said[1]) / 1000
-        of_leader: tuple[int | None, int | None, bool | None] = None, None, None
-        if match is not None:
-            is_silent = not is_self and (silent_s is None or silent_s > _SILENT_TIMERS * timer_s)
-            of_leader = int(match[1]), max(0, index - int(match[1])), is_silent
-        listed.append(ClusterMember(each["id"], each["address"], is_self, silent_s, *of_leader))
-    return ClusterStatus(ServerRole(found["role"]), int(found["term"]), timer_s, index, tuple(listed))
-
-
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
     """The server of one database on this host; or another `member` of its cluster, as far as this host knows.
 
-    `is_connected`: whether it stands alone, or is in contact with most of its cluster. `cluster`: None if it stands
-    alone, or does not answer. `size_bytes`: that of the database file; None if there is none. `gap`: why no server can
+    `is_connected`: whether it stands alone, or is in contact with most of its cluster. `term`, `election_timer_s`,
+    `members`: of its cluster, and `index`: of its newest log entry; none if it stands alone, or does not answer.
+    `size_bytes`: that of the database file; None if there is none. `gap`: why no server can
     start with the file of a cluster; empty if one can, or it was not read. `certificate_left_s`: until the server's
     certificate expires; None if it has none, or it was not read."""
 
@@ -612,7 +577,10 @@ class ServerFacts:
     file: Path
     role: ServerRole
     is_connected: bool
-    cluster: ClusterStatus | None = None
+    term: int | None = None
+    election_timer_s: float | None = None
+    index: int | None = None
+    members: tuple[ClusterMember, ...] = ()
     size_bytes: int | None = None
     free_bytes: int | None = None
     gap: str = ""
@@ -650,10 +618,36 @@ class ServerFacts:
             )
         if problem := certificate_problem(self.certificate_left_s, whose=f"the server of {name}"):
             yield problem
-        for member in () if self.cluster is None else self.cluster.members:
+        for member in self.members:
             if member.is_silent:
                 since = "" if member.silent_s is None else f" for {duration(member.silent_s)}"
                 yield f"server {member.address} of {name} has not answered{since}; look whether it runs"
+
+
+def with_cluster_status(facts: ServerFacts, text: str) -> ServerFacts:
+    """Return facts with the values in the answer to `cluster/status` (ovsdb-server(1), raft_unixctl_status in
+    ovsdb/raft.c). Raises StoreError if it has another form."""
+    found = _FIELDS.search(text)
+    members = [] if found is None else [_MEMBER.fullmatch(line) for line in found["servers"].splitlines()]
+    if found is None or None in members:
+        raise StoreError(
+            f"ovsdb-server answers to cluster/status in a form that is not known, which begins {text[:80]!r}; "
+            "tell us the version of Open vSwitch"
+        )
+    # The log is a half-open range of indexes.
+    timer_s, index = int(found["timer"]) / 1000, int(found["end"]) - 1
+    listed = list[ClusterMember]()
+    for each in filter(None, members):
+        rest, is_self = each["rest"], " (self)" in each["rest"]
+        said, match = re.search(r" last msg (\d+) ms ago", rest), re.search(r" match_index=(\d+)", rest)
+        silent_s = None if said is None else int(said[1]) / 1000
+        of_leader: tuple[int | None, int | None, bool | None] = None, None, None
+        if match is not None:
+            is_silent = not is_self and (silent_s is None or silent_s > _SILENT_TIMERS * timer_s)
+            of_leader = int(match[1]), max(0, index - int(match[1])), is_silent
+        listed.append(ClusterMember(each["id"], each["address"], is_self, silent_s, *of_leader))
+    of_cluster = replace(facts, term=int(found["term"]), election_timer_s=timer_s, index=index, members=tuple(listed))
+    return replace(of_cluster, role=ServerRole(found["role"]))
 
 
 def host_facts(directory: Path | None, *, reads_files: bool = False) -> tuple[ServerFacts, ...]:
@@ -666,22 +660,23 @@ def host_facts(directory: Path | None, *, reads_files: bool = False) -> tuple[Se
 
 
 def _facts(server: OvsdbServer, *, reads_file: bool) -> ServerFacts:
-    size = free = None
+    facts = ServerFacts(server.serves, server.database, ServerRole.DOWN, is_connected=False)
     with suppress(OSError):
         room = os.statvfs(server.database)
-        size, free = server.database.stat().st_size, room.f_bavail * room.f_frsize
-    role, is_connected, cluster = ServerRole.DOWN, False, None
+        size_bytes, free_bytes = server.database.stat().st_size, room.f_bavail * room.f_frsize
+        facts = replace(facts, size_bytes=size_bytes, free_bytes=free_bytes)
     with suppress(StoreUnreachable):
         state = server_state(server.remote, server.serves)
-        role, is_connected = ServerRole.ALONE, state.is_connected
+        facts = replace(facts, is_connected=state.is_connected)
         if state.model == "clustered":
             asked = ["ovs-appctl", "-T", "5", "-t", str(server.control), "cluster/status", server.serves.value]
             output = try_run(asked)
-            cluster = parse_cluster_status(output.stdout) if output.exit_code == 0 else None
-            role = ServerRole.DOWN if cluster is None else cluster.role
-    gap = _gap(server) if reads_file and cluster is not None else ""
-    left_s = _certificate_left_s(server) if reads_file and role is not ServerRole.DOWN else None
-    return ServerFacts(server.serves, server.database, role, is_connected, cluster, size, free, gap, left_s)
+            facts = with_cluster_status(facts, output.stdout) if output.exit_code == 0 else facts
+        else:
+            facts = replace(facts, role=ServerRole.ALONE)
+    if not reads_file or facts.role is ServerRole.DOWN:
+        return facts
+    return replace(facts, gap=_gap(server) if facts.members else "", certificate_left_s=_certificate_left_s(server))
 
 
 def _certificate_left_s(server: OvsdbServer) -> float | None:

@@ -9,7 +9,7 @@ import pytest
 
 from xenoovs.errors import StoreError
 from xenoovs.store.rows import StoreDatabase
-from xenoovs.store.servers import ServerFacts, ServerRole, parse_cluster_status
+from xenoovs.store.servers import ServerFacts, ServerRole, with_cluster_status
 
 LEADER = """\
 5d6d
@@ -63,17 +63,14 @@ Servers:
 
 
 def facts(text: str, **changed: object) -> ServerFacts:
-    status = parse_cluster_status(text)
-    made = ServerFacts(
-        StoreDatabase.FLEET, Path("/store/xenoovs.db"), status.role, is_connected=True, cluster=status, size_bytes=1000
-    )
-    return replace(made, free_bytes=10_000, **changed)  # type: ignore[arg-type]
+    made = ServerFacts(StoreDatabase.FLEET, Path("/store/xenoovs.db"), ServerRole.DOWN, is_connected=True)
+    return replace(with_cluster_status(made, text), **{"size_bytes": 1000, "free_bytes": 10_000, **changed})  # type: ignore[arg-type]
 
 
 def test_a_leader_reports_how_many_entries_others_lack_and_a_candidate_none() -> None:
-    status = parse_cluster_status(LEADER)
+    status = facts(LEADER)
     assert [(each.lag, each.silent_s) for each in status.members] == [(2, 0.307), (0, 7.307), (0, None)]
-    status = parse_cluster_status(CANDIDATE)
+    status = facts(CANDIDATE)
     assert status.role is ServerRole.CANDIDATE
     assert [(each.lag, each.silent_s) for each in status.members] == [(None, 3.893), (None, None), (None, None)]
 
@@ -84,7 +81,7 @@ def test_a_leader_reports_how_many_entries_others_lack_and_a_candidate_none() ->
 )
 def test_a_text_without_a_line_that_counts_or_with_a_member_in_another_form_is_refused(part: str) -> None:
     with pytest.raises(StoreError, match="not known"):
-        parse_cluster_status(LEADER.replace(part, "7"))
+        facts(LEADER.replace(part, "7"))
 
 
 LOST = "the server of xenoovs has lost most of its cluster: nothing can be written until they are back"
