@@ -14,9 +14,9 @@ from tests.browser.chromium import CONTRASTS, Tab
 from tests.unit.store.test_cluster import CANDIDATE, LEADER, facts
 from xenoovs.agent.control.serve import open_port
 from xenoovs.fleet.commands.serve import served_beside
-from xenoovs.fleet.snapshot import DpuRow, DpuState, FleetSnapshot
+from xenoovs.fleet.snapshot import DpuRow, FleetSnapshot
 from xenoovs.fleet.watch import FleetWatch
-from xenoovs.store.view import DpuStatus, FleetView
+from xenoovs.store.view import DpuState, DpuStatus, FleetView
 
 SHOWN = "[...document.querySelectorAll('.dpu th')].filter(name => name.offsetParent).map(name => name.innerText)"
 """The names of the DPUs that can be seen."""

@@ -29,13 +29,12 @@ from xenoovs.fleet.snapshot import (
     SERVERS,
     TARGETS,
     DpuRow,
-    DpuState,
     FleetSnapshot,
     TargetRow,
 )
 from xenoovs.show.screen import Size
 from xenoovs.show.terminal import TextTable
-from xenoovs.store.view import DpuStatus, FleetView, Freeze, Intent, IntentState
+from xenoovs.store.view import DpuState, DpuStatus, FleetView, Freeze, Intent, IntentState
 from xenoovs.terminal import output
 
 HERE = Path(__file__).parent / "fleet"

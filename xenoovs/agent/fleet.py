@@ -84,7 +84,6 @@ class FleetMember:
         self._voter = FleetVoter()
         self._watched: FleetView | None = None
         self._cut_off_s: float | None = None
-        self._withheld = ""
         self._news = agent.watch("round", "ports")
         self._follow_watches()
         self._publish()
@@ -133,8 +132,14 @@ class FleetMember:
 
     def _publish(self) -> None:
         known = Membership(self._membership(), self._not_wanted())
-        if known != self._agent.state.fleet:
-            self._agent.dispatch(known)
+        if known == (before := self._agent.state.fleet):
+            return
+        self._agent.dispatch(known)
+        was_withheld = "" if before is None else before.withheld
+        if known.withheld and known.withheld != was_withheld:
+            warn("not ready: routers should send no clients here", reason=known.withheld)
+        elif was_withheld and not known.withheld:
+            info("ready for clients again")
 
     def _membership(self) -> FleetMembership:
         connection = self._store.connection
@@ -170,13 +175,6 @@ class FleetMember:
     def _generation(self) -> int:
         view = self._config.good.view
         return 0 if view is None else view.generation
-
-    def _note_withheld(self) -> None:
-        before, self._withheld = self._withheld, self._not_wanted()
-        if self._withheld and self._withheld != before:
-            warn("not ready: routers should send no clients here", reason=self._withheld)
-        elif before and not self._withheld:
-            info("ready for clients again")
 
     def _follow_watches(self) -> None:
         view = self._config.good.view
@@ -245,7 +243,6 @@ class FleetMember:
             self._woken.clear()
             self._follow_cut_off()
             self._publish()
-            self._note_withheld()
             await self._save()
             if time.monotonic() >= due_s:
                 self._is_due = True

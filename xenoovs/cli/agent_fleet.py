@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from xenoovs.agent.control.files import AgentPaths
 from xenoovs.agent.fleet import FleetMember
@@ -30,16 +30,12 @@ _PATIENCE_S = 2.0
 """How long the store may take before the agent logs that it waits for it."""
 
 
-class JoinedFleet(NamedTuple):
-    """The config that an agent starts with. `member`: makes the agent a member of the fleet, within its event loop."""
-
-    config: FleetConfig
-    member: Callable[[Agent], FleetMember]
-
-
 @contextmanager
-def joined_fleet(options: Options, places: AgentPaths | None) -> Iterator[JoinedFleet]:
-    """Connect to the store. Without a usable cached view, wait for the first one, for as long as it takes. Raises
+def joined_fleet(
+    options: Options, places: AgentPaths | None
+) -> Iterator[tuple[FleetConfig, Callable[[Agent], FleetMember]]]:
+    """Connect to the store. Without a usable cached view, wait for the first one, for as long as it takes. Return the
+    config that an agent starts with, and what makes the agent a member of the fleet, within its event loop. Raises
     ConfigError, ConfigUnreadable, StoreError."""
     assert options.fleet is not None  # noqa: S101  # or nothing is to be joined
     (path,) = options.configs
@@ -64,7 +60,7 @@ def joined_fleet(options: Options, places: AgentPaths | None) -> Iterator[Joined
             listeners.append(LoopCall(asyncio.get_running_loop(), member.changed))
             return member
 
-        yield JoinedFleet(config, member_of)
+        yield config, member_of
 
 
 def _cached(cache: FleetCache, path: Path, dpu: str) -> FleetConfig | None:

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from aiohttp.web import RouteDef
 
     from xenoovs.agent.fleet import FleetMember
-    from xenoovs.cli.agent_fleet import JoinedFleet
     from xenoovs.controller.mastership import Mastership
 
 _START_GC_THRESHOLD = 2_000_000
@@ -165,16 +164,17 @@ def run(options: Options) -> None:
     switch = connect(options.db, options.lab)
     places = local_places(switch, options)
     with ExitStack() as stack:
-        fleet = None
+        config: ConfigFile | None = None
+        joined: Callable[[Agent], FleetMember | None] | None = None
         if options.fleet is not None:
             # Imported here: only members of a fleet need the library `ovs`.
             from xenoovs.cli.agent_fleet import joined_fleet
 
-            fleet = stack.enter_context(joined_fleet(options, places))
-        bridges = configured_bridges(options, switch, None if fleet is None else fleet.config)
+            config, joined = stack.enter_context(joined_fleet(options, places))
+        bridges = configured_bridges(options, switch, config)
         options.check_several(len(bridges))
         opened = stack.enter_context(open_sockets(options, places, bridges))
-        asyncio.run(_run_agents(*opened, switch, options, fleet, started=started))
+        asyncio.run(_run_agents(*opened, switch, options, joined or (lambda _: None), started=started))
 
 
 def _starting() -> Callable[[], None]:
@@ -205,7 +205,7 @@ async def _run_agents(
     ports: Sequence[ApiListener],
     switch: ManagementSwitch,
     options: Options,
-    fleet: JoinedFleet | None,
+    joined: Callable[[Agent], FleetMember | None],
     *,
     started: Callable[[], None],
 ) -> None:
@@ -219,7 +219,6 @@ async def _run_agents(
 
     with reaching(bridges, options) as reach:
         handle_signals(asyncio.get_running_loop(), group)
-        joined = (lambda _agent: None) if fleet is None else fleet.member
         await run_agents(group, opened, ports, reach, switch, options, made=made, joined=joined)
 
 

@@ -61,13 +61,6 @@ class ActiveSign:
                 fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_RDLCK))
 
 
-def no_controller(directory: Path | None, *, is_leader: bool) -> list[str]:
-    """Return the problem that no controller of this host is active although its server leads; else empty."""
-    if directory is None or not is_leader or is_shown(directory):
-        return []
-    return ["no controller is active on this host, whose server leads: start `xenoovs fleet serve`"]
-
-
 def is_shown(directory: Path) -> bool:
     """Return whether a controller with this directory is active. It tests the lock without taking one."""
     with suppress(OSError):

@@ -31,7 +31,7 @@ from xenoovs.fleet.plan import IN_USE, ROLLED_OUT, Availability, Memo, configs_o
 from xenoovs.model.balancer import Backend, Balancer, Health, Initial, ProbeKind, Service, probe_port
 from xenoovs.model.fleet import FleetServices
 from xenoovs.model.next_hop import Tunneled, mac_of
-from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, SyncState, Watch, rows_after, sync_state
+from xenoovs.store.view import Changes, Dpu, DpuState, DpuStatus, FleetView, Watch, rows_after, sync_state
 
 WITNESSES = 5
 """Witnesses of a target, if there are so many DPUs: three decide, and two may be wrong or silent."""
@@ -249,7 +249,7 @@ def votes_on(view: FleetView, watch: Watch, statuses: Mapping[str, DpuStatus], f
             status is not None
             and name in fit
             and watch.generation <= status.voted <= view.generation
-            and sync_state(view, status) is not SyncState.OTHER_STORE
+            and sync_state(view, status) is not DpuState.OTHER_STORE
         ):
             (down if watch.target in status.down else up).add(name)
     return Votes(frozenset(down), frozenset(up), watch.witnesses - down - up)

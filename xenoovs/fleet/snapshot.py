@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from enum import Enum
 from fractions import Fraction
 from math import inf
 from types import MappingProxyType
@@ -20,7 +19,7 @@ from xenoovs.fleet.rollout import hw_share, uncompared, waits_for
 from xenoovs.model.values import split_site
 from xenoovs.show.column import Column, Table, computed, counter, gauge, named, number, text
 from xenoovs.store.servers import ServerFacts, ServerRole
-from xenoovs.store.view import Dpu, DpuStatus, FleetView, Intent, IntentState, SyncState, sync_state
+from xenoovs.store.view import Dpu, DpuState, DpuStatus, FleetView, Intent, IntentState, sync_state
 from xenoovs.switch.certificates import certificate_problem
 
 
@@ -114,20 +113,6 @@ def notices(snapshot: FleetSnapshot, drains: Mapping[str, float] = MappingProxyT
 # How DPUs compare with the newest generation, by their reports.
 
 
-class DpuState(Enum):
-    """How a DPU compares with the newest generation; the worst first."""
-
-    OTHER_STORE = SyncState.OTHER_STORE.value
-    AHEAD = SyncState.AHEAD.value
-    FAILED = "failed"
-    DRIFTED = "drifted"
-    SILENT = "silent"
-    UNKNOWN = "never reported"
-    BEHIND = SyncState.BEHIND.value
-    NOT_ADDED = "not of the fleet"
-    APPLIED = SyncState.APPLIED.value
-
-
 WORST_FIRST = tuple(DpuState)
 
 
@@ -217,7 +202,7 @@ def _state(view: FleetView, name: str, status: DpuStatus | None) -> DpuState:
         return DpuState.UNKNOWN
     if name in view.silent:
         return DpuState.SILENT
-    now = DpuState(sync_state(view, status).value)
+    now = sync_state(view, status)
     if now in (DpuState.AHEAD, DpuState.OTHER_STORE):
         return now
     if status.error:

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from xenoovs.errors import XenoovsError
-from xenoovs.fleet.controller import no_controller
+from xenoovs.fleet.controller import is_shown
 from xenoovs.fleet.rollout import FleetProgress
 from xenoovs.fleet.snapshot import (
     FleetSnapshot,
@@ -71,7 +71,8 @@ class FleetWatch:
         elif connection.problem:
             problems.append(f"{connection.problem}; what is shown is old")
         problems += [self._servers_problem] if self._servers_problem else []
-        problems += no_controller(self._directory, is_leader=is_leader)
+        if self._directory is not None and is_leader and not is_shown(self._directory):
+            problems.append("no controller is active on this host, whose server leads: start `xenoovs fleet serve`")
         rows = () if view is None or statuses is None else tuple(dpu_rows(view, statuses, now_s=now_s))
         targets, roll_out, stall, clock_ms = list[TargetRow](), list[str](), "", int(now_s * 1000)
         if view is not None:

@@ -27,9 +27,6 @@ from xenoovs.model.values import KeyPath, Positions, Value, port_name, show, spl
 FLEET_PORTS = "fleet_ports"
 """The key of `switch` in the file of a DPU."""
 
-GROUPS = "groups"
-"""The key of a service in the config of a fleet: which groups of DPUs serve it."""
-
 _FAILOVER = "failover"
 _NEUTRAL_EGRESS = "egress"
 NEUTRAL = f"version: 1\nswitch: {{bridge: fleet, ingress: [ingress], egress: {_NEUTRAL_EGRESS}}}\n"
@@ -166,7 +163,7 @@ def _check_sites(made: FleetServices, joined: JoinedConfig) -> Iterator[Finding]
         groups, placed = made.groups[service.name], made.placements.get(service.name, {})
         for number, backend in enumerate(service.backends if placed else ()):
             at = placed.get(backend.name, _ANYWHERE)
-            for key, names, of in ((GROUPS, at.groups, groups), ("group_weights", at.weights, at.groups or groups)):
+            for key, names, of in (("groups", at.groups, groups), ("group_weights", at.weights, at.groups or groups)):
                 for group in sorted({*names} - of):
                     known = f"which has {first_names(sorted(of))}" if of else "which has none"
                     guess = did_you_mean(group, of, " (did you mean {}?)")

@@ -357,34 +357,40 @@ def _names(names: Iterable[str]) -> Iterator[str]:
     return (name for name in sorted(names) if len(name) <= MAX_NAME)
 
 
-class SyncState(Enum):
-    """How the generation of a DPU compares with that of the store."""
+class DpuState(Enum):
+    """How a DPU compares with the newest generation; the worst first."""
 
-    APPLIED = "applied"
-    BEHIND = "behind"
-    AHEAD = "ahead of the store"
     OTHER_STORE = "of another store"
+    AHEAD = "ahead of the store"
+    FAILED = "failed"
+    DRIFTED = "drifted"
+    SILENT = "silent"
+    UNKNOWN = "never reported"
+    BEHIND = "behind"
+    NOT_ADDED = "not of the fleet"
+    APPLIED = "applied"
 
 
-def sync_state(view: FleetView, status: DpuStatus) -> SyncState:
-    """Return how the report of a DPU compares with a view. For agents of earlier versions only the number counts."""
+def sync_state(view: FleetView, status: DpuStatus) -> DpuState:
+    """Return how the generation in a report compares with a view: as applied, behind, ahead, or of another store. For
+    agents of earlier versions only the number counts."""
     if status.store and view.store_id and status.store != view.store_id:
-        return SyncState.OTHER_STORE
+        return DpuState.OTHER_STORE
     if status.applied > view.generation:
-        return SyncState.AHEAD
+        return DpuState.AHEAD
     is_same = status.applied == view.generation and status.commit in ("", view.commit)
-    return SyncState.APPLIED if is_same else SyncState.BEHIND
+    return DpuState.APPLIED if is_same else DpuState.BEHIND
 
 
 def lacks(view: FleetView, status: DpuStatus, *, least: int | None = None) -> str:
     """Return why a DPU does not have what the store has; empty if it has. `least`: a generation of this store that is
     enough; None if only the newest one is."""
     now = sync_state(view, status)
-    if now is SyncState.APPLIED or (
-        now is SyncState.BEHIND and least is not None and least <= status.applied < view.generation
+    if now is DpuState.APPLIED or (
+        now is DpuState.BEHIND and least is not None and least <= status.applied < view.generation
     ):
         return ""
-    if now is SyncState.BEHIND:
+    if now is DpuState.BEHIND:
         is_same = status.applied == view.generation
         return f"has generation {status.applied}{' of another commit' if is_same else ''}"
     return f"is {now.value}: it has generation {status.applied}, the store {view.generation}"

@@ -16,7 +16,7 @@ from tests.fleet_support import EMPTY
 from xenoovs.errors import StoreUnreachable
 from xenoovs.fleet.commands import client
 from xenoovs.fleet.commands.client import CONNECT_S, FleetStore
-from xenoovs.fleet.controller import ActiveSign, is_shown, no_controller
+from xenoovs.fleet.controller import ActiveSign, is_shown
 from xenoovs.store.client import StoreConnection
 from xenoovs.store.replica import NO_ANSWER
 from xenoovs.store.view import FleetView
@@ -29,10 +29,8 @@ def test_the_sign_is_there_while_one_of_two_controllers_is_active(tmp_path: Path
     two.show(is_active=True)
     one.show(is_active=False)
     assert is_shown(tmp_path)
-    assert no_controller(tmp_path, is_leader=True) == []
     two.show(is_active=False)
     assert not is_shown(tmp_path)
-    assert no_controller(tmp_path, is_leader=True) != [] == no_controller(tmp_path, is_leader=False)
 
 
 def test_a_killed_controller_leaves_no_sign(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from xenoovs.fleet.rollout import (
     planned_waves,
     waits_for,
 )
-from xenoovs.fleet.snapshot import DpuState, dpu_rows
-from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, IntentState
+from xenoovs.fleet.snapshot import dpu_rows
+from xenoovs.store.view import Changes, Dpu, DpuState, DpuStatus, FleetView, IntentState
 
 SOAK_S = 60
 

@@ -29,7 +29,6 @@ from xenoovs.fleet.snapshot import (
     SERVER_LIST,
     SERVERS,
     WORST_FIRST,
-    DpuState,
     FleetSnapshot,
     notices,
 )
@@ -39,6 +38,7 @@ from xenoovs.show.column import Row, page_table
 from xenoovs.store.client import DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase, role_operations
 from xenoovs.store.servers import server_of, transact
+from xenoovs.store.view import DpuState
 from xenoovs.terminal.options import duration_or_zero, listen_address, time_option
 
 

@@ -22,7 +22,6 @@ from xenoovs.fleet.snapshot import (
     SERVERS,
     TARGETS,
     WORST_FIRST,
-    DpuState,
     FleetSnapshot,
     dpu_rows,
     notices,
@@ -30,7 +29,7 @@ from xenoovs.fleet.snapshot import (
 from xenoovs.fleet.watch import FleetWatch
 from xenoovs.show.column import Row
 from xenoovs.show.terminal import STYLES
-from xenoovs.store.view import FleetView, SyncState, lacks, sync_state
+from xenoovs.store.view import DpuState, FleetView, lacks, sync_state
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.options import OutputFormat, output_option
 from xenoovs.terminal.output import echo, print_columns, text_lines
@@ -159,7 +158,7 @@ def diff_command(*, dpu: str | None, output: OutputFormat, store: FleetStore) ->
         rows = [known_dpu(known, dpu)]
     drifts = DRIFTS.shown(rows)
     unknown = [row.name for row in rows if row.state is DpuState.UNKNOWN]
-    older = [row for row in rows if sync_state(view, row.status) is not SyncState.APPLIED and row.name not in unknown]
+    older = [row for row in rows if sync_state(view, row.status) is not DpuState.APPLIED and row.name not in unknown]
     output.show(
         lambda: {"drifts": DRIFTS.documents(rows), "unknown": unknown, "not_newest": [row.name for row in older]},
         lambda: _show_drifts(drifts, unknown, [f"{row.name} {lacks(view, row.status)}" for row in older]),

@@ -10,11 +10,12 @@ import click
 
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.fleet.commands.client import FleetStore, on_fleet
-from xenoovs.fleet.snapshot import DPUS, WORST_FIRST, DpuRow, DpuState, FleetSnapshot
+from xenoovs.fleet.snapshot import DPUS, WORST_FIRST, DpuRow, FleetSnapshot
 from xenoovs.fleet.watch import FleetWatch
 from xenoovs.show.column import Row
 from xenoovs.show.screen import Layout, Size, framed, is_live, line, once_size, one_column, row_after, run_live
 from xenoovs.show.terminal import fit
+from xenoovs.store.view import DpuState
 from xenoovs.terminal.options import live_interval_option, once_option
 from xenoovs.terminal.output import echo
 
