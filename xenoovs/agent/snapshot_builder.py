@@ -77,7 +77,10 @@ def lazy_snapshot(
             services=service_views(moment),
             flows=0 if program is None else len(program.flows),
             moved_by_switch=() if program is None else _moved(program, moment),
-            overrides=tuple(_with_utc(one, utc_offset_s) for one in state.runtime.overrides),
+            overrides=tuple(
+                one if one.until_s is None else replace(one, until_s=one.until_s + utc_offset_s)
+                for one in state.runtime.overrides
+            ),
         )
 
     return LazySnapshot(snapshot, lambda service: blocks_of(program, sampled(), service), command_options)
@@ -90,10 +93,6 @@ def _moved(program: Program, moment: Moment) -> tuple[SwitchMove, ...]:
     if ports is None:
         return ()
     return tuple(moved_by_switch(program, live_ports(ports.values()) - state.ports_down, moment.dead_since_s))
-
-
-def _with_utc(override: Override, utc_offset_s: float) -> Override:
-    return override if override.until_s is None else replace(override, until_s=override.until_s + utc_offset_s)
 
 
 def sampled_blocks(findings: OffloadFindings) -> Sampled:

@@ -49,7 +49,8 @@ def list_command(*, watch: bool, interval_s: float, where: Where, output: Output
         found = client.ask("paths")
         remotes = [parse(RemoteView, remote, "a remote of an agent") for remote in found["remotes"]]
         output.show(lambda: found, lambda: _show(remotes, found, options=options_of(client, where)))
-        return EXIT_OK if all(map(_is_well, remotes)) else EXIT_DIFFERS
+        is_bad = any(each.paths_in(PathState.FAILED) or each.is_unknown or each.problem for each in remotes)
+        return EXIT_DIFFERS if is_bad else EXIT_OK
 
     return repeat(show, interval_s) if watch else show()
 
@@ -128,10 +129,6 @@ for _command in (
     list_command, why_command, discover_command, pin_command, plan_command
 ):  # fmt: skip
     paths_command.add_command(_command)
-
-
-def _is_well(remote: RemoteView) -> bool:
-    return not (remote.paths_in(PathState.FAILED) or remote.is_unknown or remote.problem)
 
 
 def _show(remotes: list[RemoteView], found: Mapping[str, Any], *, options: str) -> None:

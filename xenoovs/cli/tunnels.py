@@ -123,7 +123,16 @@ def _far_end(
             # A bridge does not send a packet back where it entered (ovs-actions(7), "output").
             raise click.UsageError(f"--host-port {host_port} is {use}; name the port towards the server.")
     bridge = target or balancer.uplinks.bridge
-    output.show(lambda: _receiver_document(found, bridge), lambda: echo(_script(found, backend, bridge), nl=False))
+    output.show(
+        lambda: {
+            "bridge": bridge,
+            "address": str(found.address),
+            "authenticates_by": found.authenticates_by,
+            "ports": [_document(port, bridge) for port in found.ports],
+            "flows": [render_flow(flow) for flow in sorted_flows(found.flows)],
+        },
+        lambda: echo(_script(found, backend, bridge), nl=False),
+    )
 
 
 def _no_receiver(balancer: Balancer, backend: str) -> str:
@@ -150,13 +159,3 @@ _OF_BALANCER = {
     "remote_cert": "the file with the certificate of the balancer",
     "remote_name": "the common name in the certificate of the balancer",
 }
-
-
-def _receiver_document(receiver: Receiver, bridge: str) -> dict[str, object]:
-    return {
-        "bridge": bridge,
-        "address": str(receiver.address),
-        "authenticates_by": receiver.authenticates_by,
-        "ports": [_document(port, bridge) for port in receiver.ports],
-        "flows": [render_flow(flow) for flow in sorted_flows(receiver.flows)],
-    }

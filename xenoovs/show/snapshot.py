@@ -183,19 +183,15 @@ def _bar(row: Row[BackendView]) -> str:
     return "".join(cells)
 
 
-def _by_path(unit: str) -> Callable[[BackendView], dict[str, float]]:
-    """Return a function that reads a counter by path: hardware and software, or unknown without megaflows."""
-
-    def read(backend: BackendView) -> dict[str, float]:
-        found = {}
-        if backend.traffic is not None:
-            found["hardware"] = getattr(backend.traffic, f"hw_{unit}")
-            found["software"] = getattr(backend.traffic, f"sw_{unit}")
-        if backend.counted is not None:
-            found["unknown"] = getattr(backend.counted, unit)
-        return found
-
-    return read
+def _by_path(backend: BackendView, *, unit: str) -> dict[str, float]:
+    """Return a counter by path: hardware and software, or unknown without megaflows."""
+    found = {}
+    if backend.traffic is not None:
+        found["hardware"] = getattr(backend.traffic, f"hw_{unit}")
+        found["software"] = getattr(backend.traffic, f"sw_{unit}")
+    if backend.counted is not None:
+        found["unknown"] = getattr(backend.counted, unit)
+    return found
 
 
 @record
@@ -259,13 +255,13 @@ class BackendView:
         counter(
             "xenoovs_backend_packets_total",
             "Packets sent to the backend; `path` is hardware or software, or unknown for a switch on another host.",
-            _by_path("packets"),
+            partial(_by_path, unit="packets"),
             ("path",),
         ),
         counter(
             "xenoovs_backend_bytes_total",
             "Bytes sent to the backend; traffic control in software omits 14 bytes of each frame.",
-            _by_path("bytes"),
+            partial(_by_path, unit="bytes"),
             ("path",),
         ),
         default=None,
