@@ -261,15 +261,15 @@ def fed() -> Timings:
     return timings
 
 
-def of_blocks() -> bytes:
-    return exposition([BLOCKS], [(name, blocks_of(name)) for name in ("web", "dns")])
+def exposed(shown: Snapshot) -> bytes:
+    blocks = [(name, blocks_of(name)) for name in ("web", "dns")]
+    return exposition(TABLES, shown) + exposition([BLOCKS], blocks) + fed().text()
 
 
-def families(shown: Snapshot, *, with_blocks: bool = False) -> dict[str, Family]:
-    text = (exposition(TABLES, shown) + (of_blocks() if with_blocks else b"") + fed().text()).decode()
+def families(shown: Snapshot) -> dict[str, Family]:
     return {
         family.name + ("_total" if family.type == "counter" else ""): family
-        for family in text_string_to_metric_families(text)
+        for family in text_string_to_metric_families(exposed(shown).decode())
     }
 
 
@@ -280,7 +280,7 @@ def values(name: str, shown: Snapshot) -> dict[tuple[str, ...], float]:
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_a_declared_metric_is_there_with_its_type_help_and_labels(metric: Metric) -> None:
-    family = families(in_trouble(), with_blocks=True)[metric.name]
+    family = families(in_trouble())[metric.name]
     assert family.type == metric.kind.value
     assert family.documentation == metric.help
     assert family.samples
@@ -289,7 +289,7 @@ def test_a_declared_metric_is_there_with_its_type_help_and_labels(metric: Metric
 
 
 def test_openmetrics_has_the_same_families_and_samples_and_none_that_is_not_declared_once() -> None:
-    text = exposition(TABLES, in_trouble()) + of_blocks() + fed().text()
+    text = exposed(in_trouble())
     assert len(BY_NAME) == len(METRICS)
     found = {family.name: family for family in openmetrics_families(open_metrics(text).decode())}  # type: ignore[no-untyped-call]
     assert {f"{name}_total" if family.type == "counter" else name for name, family in found.items()} == set(BY_NAME)

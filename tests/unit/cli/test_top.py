@@ -33,10 +33,9 @@ PRESSED: dict[str, tuple[View, tuple[str, ...]]] = {
 
 
 def after(view: View, keys: Sequence[str]) -> tuple[View, Order | str | None]:
-    wanted: Order | str | None = None
+    wanted: Order | None = None
     for key in keys:
-        found = pressed(view, key, snapshot())
-        if found is None:
+        if (found := pressed(view, key, snapshot())) is None:
             return view, "quit"
         view, wanted = found
     return view, wanted
