@@ -362,16 +362,11 @@ def _service(service: DraftService, source: str) -> Iterator[str]:
 def _backend(backend: DraftBackend) -> str:
     has_mac = backend.mac is not None or backend.address is None
     tree = form_of(BackendForm).write(
-        {
-            "name": backend.name,
-            "mac": backend.mac or UNCHANGED if has_mac else None,
-            "weight": backend.weight,
-            "egress": backend.egress and backend.egress.replace(_NUMBERED, "port-"),
-            "address": backend.address,
-            "port": backend.l4_port,
-            "vlan": backend.vlan,
-            "backup": backend.is_backup,
-        }
+        backend,
+        mac=backend.mac or UNCHANGED if has_mac else None,
+        egress=backend.egress and backend.egress.replace(_NUMBERED, "port-"),
+        port=backend.l4_port,
+        backup=backend.is_backup,
     )
     return f"      - {render_flow(tree)}"
 

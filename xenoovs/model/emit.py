@@ -9,7 +9,7 @@ from xenoovs.model.address import Family
 from xenoovs.model.balancer import Announce, Backend, Balancer, KeyField, Service, usual_positions
 from xenoovs.model.form import form_of
 from xenoovs.model.next_hop import UNCHANGED, Tunneled, l4_port_of, mac_of, vlan_of
-from xenoovs.model.schema import SWITCH, TUNNEL, MatchForm, ServiceForm
+from xenoovs.model.schema import SWITCH, TUNNEL, BackendForm, MatchForm, ServiceForm
 from xenoovs.model.values import MatchField, Number, Value, parse_plain_scalar
 from xenoovs.regex import ASCII, regex
 
@@ -80,48 +80,35 @@ def config_tree(balancer: Balancer) -> Tree:
 
 def service_tree(service: Service) -> Tree:
     """Return a service as its entry in `services`. Raises what `render_config` raises."""
+    claim = service.claim
     written: Tree = form_of(ServiceForm).write(
-        {
-            "name": service.name,
-            "vip": service.claim.vips,
-            "protocol": service.claim.protocol,
-            "ports": service.claim.ports,
-            "vlan": service.claim.vlan,
-            "vip_mac": service.vip_mac,
-            "mode": service.mode,
-            "nat": service.nat,
-            "match": MatchForm(field=MatchField(_field(service)), bits=_bits(service)),
-            "tolerance": service.tolerance,
-            "max_flows": service.max_flows,
-            "rewrite_source_mac": service.source_mac or False,
-            "churn": service.churn,
-            "health": service.health,
-            "drain": service.drain,
-            "notify": service.notify,
-            "announce": service.announced,
-            "agent_check": service.agent_check,
-            "returns": service.returns,
-            "backends": map(_backend, service.backends),
-        }
+        service,
+        vip=claim.vips,
+        protocol=claim.protocol,
+        ports=claim.ports,
+        vlan=claim.vlan,
+        match=MatchForm(field=MatchField(_field(service)), bits=_bits(service)),
+        rewrite_source_mac=service.source_mac or False,
+        announce=service.announced,
+        backends=(),
     )
-    return written
+    return {**written, "backends": [*map(_backend, service.backends)]}
 
 
-def _backend(backend: Backend) -> dict[str, object]:
+def _backend(backend: Backend) -> Tree:
     hop = backend.next_hop
     end = hop if isinstance(hop, Tunneled) else None
-    return {
-        "name": backend.name,
-        "mac": None if backend.follows else mac_of(hop) or UNCHANGED,
-        "weight": backend.weight,
-        "egress": hop.port if end is None else end.tunnel,
-        "remote": end and end.remote,
-        "key": end and end.key,
-        "address": backend.address,
-        "port": l4_port_of(hop),
-        "vlan": vlan_of(hop),
-        "backup": backend.is_backup,
-    }
+    written: Tree = form_of(BackendForm).write(
+        backend,
+        mac=None if backend.follows else mac_of(hop) or UNCHANGED,
+        egress=hop.port if end is None else end.tunnel,
+        remote=end and end.remote,
+        key=end and end.key,
+        port=l4_port_of(hop),
+        vlan=vlan_of(hop),
+        backup=backend.is_backup,
+    )
+    return written
 
 
 def _field(service: Service) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from inspect import cleandoc
 from typing import Any
 
@@ -115,13 +115,14 @@ class Form:
         guess = did_you_mean(key, self._known, "did you mean {}?")
         return f"unknown key; {guess or 'known keys: ' + ', '.join(self._known)}"
 
-    def write(self, part: object) -> Any:
-        """Return the tree of a model, or of a mapping of its fields, without keys that have no value; of None None."""
+    def write(self, part: object, **others: object) -> Any:
+        """Return the tree of a model, without keys that have no value; of None None. `others`: fields that `part` lacks
+        or has in another form."""
         if part is None:
             return None
-        value_of, tree = part.get if isinstance(part, dict) else partial(getattr, part), dict[str, Value]()
+        tree = dict[str, Value]()
         for name, key in self._known.items():
-            value = value_of(key.field)
+            value = others[key.field] if key.field in others else getattr(part, key.field, None)
             if value is not None and not (key.is_unsaid and value == key.default):
                 written = key.write(value)
                 if written is not None and written != [] and written != {}:

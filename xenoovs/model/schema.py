@@ -227,8 +227,8 @@ SWITCH = Form(
                 values.plain,
                 {"type": "object", "additionalProperties": {"type": "string"}, "x-kind": "mapping of names to ports"},
             ),
-            {"storage": "en3f0pf0sf0"},
-            default=None,
+            ({"storage": "en3f0pf0sf0"},),
+            None,
             elsewhere="`fleet_ports` is for an agent with --fleet; remove it here",
         )
     },

@@ -209,6 +209,7 @@ class Parser(Generic[T]):
         return self.parse(value)
 
 
+@dataclass(slots=True)
 class Key:
     """How a field of the model is written in a config: the form of the file is made of it. The docstring of the model
     has its meaning, for `explain`, the JSON Schema and the reference: a line `field: text`.
@@ -220,23 +221,16 @@ class Key:
     whether it is left out of what we write at its default, as most have no such thing. `field`: of the model; set by
     the form, with what reads and writes it."""
 
-    field: str
-    parse: Callable[[object], Any]
-    write: Callable[[Any], Any]
-
-    def __init__(
-        self,
-        parser: Any,
-        *examples: object,
-        default: Any = MISSING,
-        name: str = "",
-        elsewhere: str = "",
-        may_be_default: bool = False,
-        is_unsaid: bool = False,
-    ) -> None:
-        self.parser, self.examples, self.name = parser, examples, name
-        self.default, self.elsewhere = default, elsewhere
-        self.may_be_default, self.is_unsaid = may_be_default, is_unsaid
+    parser: Any
+    examples: tuple[object, ...]
+    default: Any
+    name: str = ""
+    elsewhere: str = ""
+    may_be_default: bool = False
+    is_unsaid: bool = False
+    field: str = ""
+    parse: Callable[[object], Any] = str
+    write: Callable[[Any], Any] = str
 
 
 def entry(
@@ -251,7 +245,7 @@ def entry(
     """Return a field that is a key of a config. `absent`: what stands for a key that is left out, where the field has
     no default. `more`: as of `Key`."""
     usual = absent if absent is not MISSING else default if factory is MISSING else factory()
-    metadata = {"key": Key(parser, *examples, default=usual, **more)}
+    metadata = {"key": Key(parser, examples, usual, **more)}
     if factory is not MISSING:
         return field(default_factory=factory, kw_only=kw_only, metadata=metadata)
     return field(default=default, kw_only=kw_only, metadata=metadata)
