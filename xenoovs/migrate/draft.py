@@ -264,15 +264,6 @@ def set_key(found: dict[str, str], key: str, reads: Parser[Any], words: Iterable
     use(words)
 
 
-def whole_weights(shares: Iterable[Fraction]) -> list[Fraction]:
-    """Return whole weights in the same ratio."""
-    given = list(shares)
-    factor = Fraction(1)
-    for share in given:
-        factor *= (share * factor).denominator
-    return [share * factor for share in given]
-
-
 def render(draft: Draft, *, source: str, switch: DraftSwitch) -> str:
     """Return the config as YAML, with comments that name the `source`. `switch`: bridge and ports if the draft has
     none."""

@@ -13,7 +13,7 @@ from xenoovs.compile.encoding import block_of, infer_key, key_bits
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.decision.decision import Blocks
 from xenoovs.errors import ParseError
-from xenoovs.migrate.draft import Draft, DraftBackend, DraftService, DraftTunnel, Word, name_from, use, whole_weights
+from xenoovs.migrate.draft import Draft, DraftBackend, DraftService, DraftTunnel, Word, name_from, use
 from xenoovs.model import values
 from xenoovs.model.address import Family, Mac, Vip, holds, prefix_of
 from xenoovs.model.balancer import BlockKey, Claim, OtherTraffic, PortRange, Protocol
@@ -40,6 +40,7 @@ from xenoovs.openflow.flow import (
 )
 from xenoovs.openflow.text import as_dumped, parse_actions, parse_flow
 from xenoovs.partition.block import MAX_WIDTH
+from xenoovs.partition.solve import whole_weights
 from xenoovs.regex import ASCII, regex
 
 _OVS_OFCTL = regex(r"(?:sudo\s+)?(?:\S*/)?ovs-ofctl\s", ASCII)
@@ -395,7 +396,7 @@ def _add_service(draft: Draft, group: _Group, groups: Iterable[_Group]) -> bool:
     for number, (owner, weight) in enumerate(zip(owners, weights, strict=True), start=1):
         found = by_owner[owner]
         egress = None if found.port == draft.switch.egress else found.port
-        service.backends.append(DraftBackend(f"server-{number}", weight, found.mac, found.address, egress))
+        service.backends.append(DraftBackend(f"server-{number}", Fraction(weight), found.mac, found.address, egress))
         service.backends[-1].vlan = None if found.vlan == vlan else found.vlan
     if any(backend.address for backend in service.backends):
         reason = service.why_no_nat(draft.services[:-1])

@@ -288,17 +288,26 @@ def accepts(write: Callable[[Any], Value] = plain, **schema: Any) -> Callable[[C
     return lambda parse: Parser(parse, schema, write)
 
 
-def _pattern(pattern: str, what: str, advice: str, *, kind: str = "", is_name: bool = False) -> Parser[str]:
+def matching(pattern: str, what: str, advice: str = "", *, kind: str = "", is_name: bool = False) -> Parser[str]:
     """Return a parser of text. `what`: what the text is, as the end of a sentence with "not". `kind`: what the
     reference calls it. `is_name`: of a number the message says to put it in quotes."""
 
     def parse(value: object) -> str:
         text = _text(value) if is_name else value
         if not isinstance(text, str) or not re.fullmatch(pattern, text, re.ASCII):
-            raise ValueError(f"{show(value)} is not {what}; {advice}")
+            raise ValueError(f"{show(value)} is not {what}{advice and f'; {advice}'}")
         return text
 
     return Parser(parse, _written(kind, pattern) if kind else {"type": "string", "pattern": pattern})
+
+
+def either(word: str, meant: Any, other: Parser[Any]) -> Parser[Any]:
+    """Return a parser of what `other` reads, or of a word that stands for `meant`."""
+    return Parser(
+        lambda value: meant if value == word else other(value),
+        {"anyOf": [{"const": word}, other.schema]},
+        lambda value: word if value == meant else other.write(value),
+    )
 
 
 def whole(least: int, most: int, problem: str, write: Callable[[Any], Value] = plain) -> Parser[int]:
@@ -388,15 +397,15 @@ def choice(kinds: type[E]) -> Parser[E]:
     return Parser(parse, {"enum": words})
 
 
-path = _pattern(r"^/(?!/)[!-~]{0,1023}$", "a path", "write one that starts with one slash, such as /health")
+path = matching(r"^/(?!/)[!-~]{0,1023}$", "a path", "write one that starts with one slash, such as /health")
 # A name or an address, with a port where it is not the usual one (RFC 9110, 7.2).
-host = _pattern(r"^[A-Za-z0-9._:\[\]-]{1,253}$", "the name of a host", "write one such as www.example.org")
-file = _pattern(r"^/[^\x00-\x1f\x7f]{1,4095}$", "the whole path of a file", "write one such as /etc/ssl/ca.pem")
-text = _pattern(r"^[\t\n\r -~]{0,1000}$", "text of at most 1000 ASCII characters", "write it in quotes")
+host = matching(r"^[A-Za-z0-9._:\[\]-]{1,253}$", "the name of a host", "write one such as www.example.org")
+file = matching(r"^/[^\x00-\x1f\x7f]{1,4095}$", "the whole path of a file", "write one such as /etc/ssl/ca.pem")
+text = matching(r"^[\t\n\r -~]{0,1000}$", "text of at most 1000 ASCII characters", "write it in quotes")
 # Of a file or a directory to include.
-included = _pattern(r"^[^\x00-\x1f\x7f]{1,4096}$", "a path", "write one such as conf.d or web.yaml", kind="path")
+included = matching(r"^[^\x00-\x1f\x7f]{1,4096}$", "a path", "write one such as conf.d or web.yaml", kind="path")
 # Of a service or a backend: a label that is safe in tables, file names and metrics.
-name = _pattern(
+name = matching(
     NAME_PATTERN,
     "a name",
     "write 1 to 63 letters, digits, dots, dashes or underscores, a letter or digit first",
@@ -404,7 +413,7 @@ name = _pattern(
     is_name=True,
 )
 # Of a bridge or a network device.
-device = _pattern(
+device = matching(
     _DEVICE_PATTERN,
     "a port name",
     "write letters, digits or _ . @ + ~ % ^ -, a letter, a digit or _ first",
@@ -459,13 +468,10 @@ def datapath_id(value: object) -> int:
 
 @accepts(**_MAC)
 def mac(value: object) -> Mac:
-    """Read a unicast MAC address."""
     try:
-        parsed = parse_mac(value) if isinstance(value, str) else None
+        parsed = parse_mac(value if isinstance(value, str) else "")
     except ValueError:
-        parsed = None
-    if parsed is None:
-        raise ValueError(f"{show(value)} is not a MAC address; write one such as 02:00:5e:10:00:01")
+        raise ValueError(f"{show(value)} is not a MAC address; write one such as 02:00:5e:10:00:01") from None
     if parsed.value == 0:
         raise ValueError(f"{parsed} is no station's address; write the MAC of the interface")
     if parsed.is_multicast:
@@ -473,10 +479,9 @@ def mac(value: object) -> Mac:
     return parsed
 
 
-@accepts(anyOf=[{"const": UNCHANGED}, _MAC])
-def backend_mac(value: object) -> Mac | str:
-    """Read `unchanged` (packets keep their MAC) or a MAC."""
-    return UNCHANGED if value == UNCHANGED else mac(value)
+# Packets keep their MAC, or get one.
+backend_mac = either(UNCHANGED, UNCHANGED, mac)
+gateway = either("auto", None, mac)
 
 
 @accepts(anyOf=[{"type": "boolean"}, _MAC])
@@ -525,7 +530,6 @@ def _prefix_length(text: str) -> int:
 
 @accepts(**_ADDRESS)
 def server_address(value: object) -> IPAddress:
-    """Read the unicast address of a server."""
     return _address(value, advice="write the server's own address")
 
 
@@ -644,12 +648,7 @@ def bits(value: object) -> str | int | tuple[int, ...]:
     return tuple(value)
 
 
-@accepts(const=1)
-def version(value: object) -> int:
-    """Read the version of the config's form; there is one."""
-    if not is_int(value) or value != 1:
-        raise ValueError(f"{show(value)} is not a version this xenoovs reads; write 1")
-    return 1
+version = Parser(whole(1, 1, "is not a version this xenoovs reads; write 1").parse, {"const": 1})
 
 
 @accepts(write=_time, **_written("time", _DURATION_PATTERN))
@@ -689,20 +688,9 @@ def tos(value: object) -> int:
     raise ValueError(f"{show(value)} is not a type of service; write a multiple of 4 from 0 to 252, such as 0x20")
 
 
-@accepts(write=lambda value: "auto" if value is None else str(value), anyOf=[{"const": "auto"}, _MAC])
-def gateway(value: object) -> Mac | None:
-    """Read `auto` (None) or a MAC."""
-    return None if value == "auto" else mac(value)
-
-
-@accepts(
-    write=lambda value: "auto" if value is None else f"{value}us",
-    anyOf=[{"const": "auto"}, _written("time", _MARGIN_PATTERN)],
-)
-def margin_us(value: object) -> int | None:
-    """Read `auto` (None), `30us` or `5ms`; whole microseconds, 1 us to 1 s."""
-    if value == "auto":
-        return None
+@accepts(lambda value: f"{value}us", **_written("time", _MARGIN_PATTERN))
+def _margin_us(value: object) -> int:
+    """Read `30us` or `5ms`; whole microseconds, 1 us to 1 s."""
     found = re.fullmatch(_MARGIN_PATTERN, value, re.ASCII) if isinstance(value, str) else None
     microseconds = Decimal(found[1]) * (1 if found[2] == "us" else 1_000) if found else Decimal(0)
     if microseconds != int(microseconds) or not 1 <= microseconds <= LONGEST_MARGIN_US:
@@ -710,20 +698,13 @@ def margin_us(value: object) -> int | None:
     return int(microseconds)
 
 
-@accepts(
-    write=lambda value: UNTAGGED if value == NO_TAG else value,
-    anyOf=[{"const": UNTAGGED}, {"type": "integer", "minimum": 1, "maximum": MAX_VLAN}],
+margin_us = either("auto", None, _margin_us)
+_TWO_TAGS = "frames with two tags (IEEE 802.1ad) are not supported"
+vlan = either(
+    UNTAGGED,
+    NO_TAG,
+    whole(1, MAX_VLAN, f"is not a VLAN; write one from 1 to {MAX_VLAN}, or untagged; {_TWO_TAGS}"),
 )
-def vlan(value: object) -> int:
-    """Read a VLAN id, or `untagged`."""
-    if value == UNTAGGED:
-        return NO_TAG
-    if not is_int(value) or not 1 <= value <= MAX_VLAN:
-        raise ValueError(
-            f"{show(value)} is not a VLAN; write one from 1 to {MAX_VLAN}, or untagged; frames with two tags "
-            "(IEEE 802.1ad) are not supported"
-        )
-    return value
 
 
 @accepts(write=_percent, **_PERCENT)
@@ -752,7 +733,6 @@ def status(value: object) -> tuple[int, int]:
 
 @accepts(type="boolean")
 def flag(value: object) -> bool:
-    """Read yes or no."""
     if not isinstance(value, bool):
         raise ValueError(f"{show(value)} is neither true nor false")
     return value
@@ -771,7 +751,6 @@ def command(value: object) -> tuple[str, ...]:
 
 @accepts(write=lambda value: None if value == NO_QUERY else str(value), **_written("domain name", _QUERY_PATTERN))
 def query(value: object) -> str:
-    """Read a domain name."""
     if not isinstance(value, str) or len(value) > _MAX_QUERY or not re.fullmatch(_QUERY_PATTERN, value, re.ASCII):
         raise ValueError(f"{show(value)} is not a domain name; write one such as example.org")
     return value

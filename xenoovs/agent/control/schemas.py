@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -44,19 +43,12 @@ def _seconds(value: object) -> float:
     return float(number)
 
 
-def _text(pattern: str, what: str) -> Parser[str]:
-    def parse(value: object) -> str:
-        if not isinstance(value, str) or not re.fullmatch(pattern, value, re.ASCII):
-            raise ValueError(f"{show(value)} is not {what}")
-        return value
-
-    return Parser(parse, {"type": "string", "pattern": pattern})
-
-
 _WHOLE_NUMBER = Parser(_whole_number, {"type": "integer", "minimum": 0})
 _SECONDS = Parser(_seconds, {"type": "number", "minimum": 1, "maximum": _MAX_S})
-_SERVER = _text(r"^[0-9A-Za-z._:%-]{1,63}$", "the name, MAC or address of a server")
-_REMOTE = _text(r"^[0-9A-Za-z._-]{1,63}/[0-9A-Za-z._-]{1,63}$", "the name of a tunnel and a remote, such as rack7/b")
+_SERVER = values.matching(r"^[0-9A-Za-z._:%-]{1,63}$", "the name, MAC or address of a server")
+_REMOTE = values.matching(
+    r"^[0-9A-Za-z._-]{1,63}/[0-9A-Za-z._-]{1,63}$", "the name of a tunnel and a remote, such as rack7/b"
+)
 
 
 # Requests.
