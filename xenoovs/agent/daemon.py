@@ -259,7 +259,7 @@ class Agent:
             announcements=state.vips.views,
             remotes=self.remotes(),
             are_moves_paused=state.runtime.are_moves_paused,
-            fleet=None if state.fleet is None else state.fleet.shown,
+            fleet=state.fleet,
             not_ready=self.not_ready(),
         )
         return lazy_snapshot(

@@ -18,7 +18,7 @@ from xenoovs.agent.announce import bridge_problem
 from xenoovs.agent.config_file import ConfigVersion
 from xenoovs.agent.fleet_config import FleetCache, FleetConfig
 from xenoovs.agent.health import FleetWatches, HealthChange
-from xenoovs.agent.state import AgentState, Membership, OffloadSample, SamplesAsked
+from xenoovs.agent.state import AgentState, OffloadSample, SamplesAsked
 from xenoovs.agent.state_store import StateStore
 from xenoovs.agent.tasks import within
 from xenoovs.datapath.megaflow import Verdict
@@ -131,7 +131,7 @@ class FleetMember:
         self._request_poll()
 
     def _publish(self) -> None:
-        known = Membership(self._membership(), self._not_wanted())
+        known = self._membership()
         if known == (before := self._agent.state.fleet):
             return
         self._agent.dispatch(known)
@@ -152,7 +152,8 @@ class FleetMember:
             states = self._states.connection
             report_problem = states.problem or states.reason
         newest = self._config.newest.generation
-        return FleetMembership(self._name, self._generation, newest, lost_since_s, problem, report_problem)
+        withheld = self._not_wanted()
+        return FleetMembership(self._name, self._generation, newest, lost_since_s, problem, report_problem, withheld)
 
     def _refusal_of(self, older: FleetView) -> str:
         view = self._config.good.view

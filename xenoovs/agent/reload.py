@@ -221,7 +221,7 @@ class Reloader:
         state, balancer = self._store.state, self.config.balancer
         if state.fleet is not None:
             raise RequestRefused(
-                f"this is DPU {state.fleet.shown.dpu} of a fleet, whose store decides about weights; for all DPUs: "
+                f"this is DPU {state.fleet.dpu} of a fleet, whose store decides about weights; for all DPUs: "
                 "`xenoovs fleet drain SERVICE BACKEND`, `weight` or `reset`",
                 status=409,
                 code="in_fleet",

@@ -116,14 +116,6 @@ class OffloadSample:
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
-    """The membership in a fleet. `withheld`: why the fleet keeps clients away from this host; empty if it does not."""
-
-    shown: FleetMembership
-    withheld: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Announcements:
     """The VIPs that the config announces, in its order, and the state of each announcement."""
 
@@ -179,7 +171,7 @@ class RoundFacts:
 _PART = {
     BridgePorts: "ports",
     OffloadSample: "offload",
-    Membership: "fleet",
+    FleetMembership: "fleet",
     Announcements: "vips",
     RoundFacts: "round",
 }
@@ -223,7 +215,7 @@ class AgentState:
     ports: BridgePorts = field(default_factory=BridgePorts)
     round: RoundFacts = field(default_factory=RoundFacts)
     offload: OffloadSample = field(default_factory=OffloadSample)
-    fleet: Membership | None = None
+    fleet: FleetMembership | None = None
     vips: Announcements = field(default_factory=Announcements)
 
     @property
@@ -326,7 +318,7 @@ Event = (
     | Tick
     | BridgePorts
     | OffloadSample
-    | Membership
+    | FleetMembership
     | Announcements
     | RoundFacts
 )
@@ -368,7 +360,7 @@ def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, tup
     match event:
         case Probed():
             return _probed(state, event, now_s)
-        case BridgePorts() | OffloadSample() | Membership() | Announcements() | RoundFacts():
+        case BridgePorts() | OffloadSample() | FleetMembership() | Announcements() | RoundFacts():
             seen = replace(state, **{_PART[type(event)]: event})  # type: ignore[arg-type]  # by type
             return (_dated(state, seen, now_s) if isinstance(event, BridgePorts) else seen), ()
         case Tick(ports_down):

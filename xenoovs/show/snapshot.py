@@ -582,6 +582,8 @@ class FleetMembership:
     )
     problem: str = column("Why the store is not followed; empty while it is.", default="")
     report_problem: str = column("Why the store has no newest report of this DPU; empty while it has.", default="")
+    withheld: str = ""
+    """Why the fleet keeps clients away from this host, which only `/ready` shows; empty if it does not."""
 
 
 @record

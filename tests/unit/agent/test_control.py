@@ -47,7 +47,6 @@ from xenoovs.agent.control.schemas import READY_PATH, openapi_document
 from xenoovs.agent.control.serve import ApiListener, open_port
 from xenoovs.agent.control.xenoflow import xenoflow_document, xenoflow_routes
 from xenoovs.agent.snapshot_builder import Moment, service_views
-from xenoovs.agent.state import Membership
 from xenoovs.errors import AgentRuns, ListenError, RequestRefused
 from xenoovs.log import LOGGER
 from xenoovs.migrate.xenoflow import read_xenoflow
@@ -123,7 +122,7 @@ def test_mistakes_of_requests_are_refused_in_one_form(scene: Scene) -> None:
 def test_ready_answers_as_described_and_status_has_the_same_reason(scene: Scene) -> None:
     with scene.agent() as (agent, client):
         for status, reason in ((200, ""), (503, "a reason")):
-            agent.store.dispatch(Membership(FleetMembership("dpu1", 1, 1, None, "", ""), withheld=reason))
+            agent.store.dispatch(FleetMembership("dpu1", 1, 1, None, withheld=reason))
             assert send(client.path, "GET", "/ready") == (status, {"ready": not reason, "reason": reason})
             assert client.ask("status")["snapshot"]["not_ready"] == reason
 

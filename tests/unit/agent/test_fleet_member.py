@@ -163,7 +163,7 @@ def test_a_refusal_of_the_reports_is_shown_and_logged_once(tmp_path: Path, caplo
     member.run(lambda: bool(member.put))
     member.changed()
     assert member.agent.state.fleet is not None
-    assert member.agent.state.fleet.shown.report_problem == "no right"
+    assert member.agent.state.fleet.report_problem == "no right"
     assert [each.message for each in caplog.records].count("the store refuses the reports of this DPU") == 1
 
 

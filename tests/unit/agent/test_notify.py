@@ -28,7 +28,7 @@ from xenoovs.agent.health import Checks, HealthTracker
 from xenoovs.agent.notify import BACKUP, DOWN, MAX_RUNNING, UP, Notifier, notifications
 from xenoovs.agent.probe.check import Check, ProbeResult, ResourceShortage
 from xenoovs.agent.probe.run import Prober
-from xenoovs.agent.state import AgentState, Membership, RoundFacts, Runtime, step
+from xenoovs.agent.state import AgentState, RoundFacts, Runtime, step
 from xenoovs.agent.state_store import StateStore
 from xenoovs.agent.tasks import BackgroundTasks
 from xenoovs.decision.decision import DesiredState
@@ -290,7 +290,7 @@ def test_a_vip_is_announced_while_one_of_its_services_serves() -> None:
 
 ALL_OUT = DesiredState(BOTH, {"dns": OUT, "web": OUT})
 WITHDRAWN = Runtime(is_paused=True, is_withdrawn=True)
-OUT_OF_SERVICE = Membership(FleetMembership("dpu1", 1, 1, None, ""), "taken out of service")
+OUT_OF_SERVICE = FleetMembership("dpu1", 1, 1, None, withheld="taken out of service")
 
 
 @pytest.mark.parametrize(
