@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tests.strategies import JSON
 from tests.unit import balancer as small
 from xenoovs.agent.agent_check import UNADVERTISED, Administration, Advertised, with_reply
-from xenoovs.agent.control.schemas import BackendRequest, EmptyRequest, WeightRequest, parse_request
+from xenoovs.agent.control.handlers import BackendRequest, EmptyRequest, WeightRequest
+from xenoovs.agent.control.schemas import parse_request
 from xenoovs.agent.overrides import merge
 from xenoovs.agent.runtime_file import parse_runtime, render_runtime
 from xenoovs.errors import RequestRefused

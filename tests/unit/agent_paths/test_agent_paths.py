@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from tests.path_rounds import Sender, always
 from tests.probe_frames import ADDRESSES, TOKEN, answer_to, quote_of
 from tests.tunnels import TUNNEL, tunnelled
-from xenoovs.agent.control.schemas import PinRequest, parse_request
+from xenoovs.agent.control.handlers import PinRequest
+from xenoovs.agent.control.schemas import parse_request
 from xenoovs.agent.paths.decide import MoveReason
 from xenoovs.agent.paths.devices import Devices, Frame, NextHopMacs, ProbePort
 from xenoovs.agent.paths.frame import (

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from xenoovs.agent.control.auth import Auth, TokenAuth
-from xenoovs.agent.control.handlers import ROUTES
+from xenoovs.agent.control.handlers import ROUTES, EventsQuery
 from xenoovs.agent.control.limits import REQUEST_TIMEOUT_S, ConnectionLimit, add_executor, read_body, run_beside
 from xenoovs.agent.control.schemas import (
     MAX_BODY_BYTES,
     READY_PATH,
     ErrorAnswer,
     ErrorDetail,
-    EventsQuery,
     Handler,
     ReadyAnswer,
     Route,

@@ -1,4 +1,4 @@
-"""The operations of the control API, and what each does to an agent."""
+"""The operations of the control API: their requests and answers, and what each does to an agent."""
 
 from __future__ import annotations
 
@@ -10,30 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar, get_args, get_origin, get_type_hints
 
 from xenoovs import __version__
-from xenoovs.agent.control.schemas import (
-    API_VERSION,
-    MAX_BLOCKS,
-    BackendRequest,
-    BlockList,
-    BlocksQuery,
-    ChangedBackend,
-    Done,
-    EmptyRequest,
-    EventList,
-    EventsQuery,
-    Handler,
-    MovePlan,
-    PauseRequest,
-    PinRequest,
-    RemoteList,
-    RemoteReasons,
-    RemoteRequest,
-    Route,
-    Status,
-    TimedRequest,
-    WeightRequest,
-    WhyQuery,
-)
+from xenoovs.agent.control.schemas import API_VERSION, REMOTE, SECONDS, SERVER, WHOLE_NUMBER, Handler, Route
 from xenoovs.agent.daemon import Outcome
 from xenoovs.agent.overrides import OverrideAction, OverrideRequest, override_of
 from xenoovs.agent.paths.mover import Mover
@@ -44,7 +21,10 @@ from xenoovs.agent.state import IMPOSSIBLE
 from xenoovs.decision.decision import BackendName
 from xenoovs.display import decimal, duration, percent
 from xenoovs.errors import RequestRefused, XenoovsError, counted
-from xenoovs.show.snapshot import Event
+from xenoovs.model import values
+from xenoovs.show.column import column, record
+from xenoovs.show.paths import BlockReason, PathReason, PlannedMove, RemoteView
+from xenoovs.show.snapshot import BlockView, Event, Snapshot
 
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent
@@ -52,6 +32,34 @@ if TYPE_CHECKING:
 ROUTES: list[Route] = []
 """All routes, in the order of the OpenAPI document."""
 H = TypeVar("H", bound=Handler)
+
+
+@record
+class ChangedBackend:
+    """A backend that a request changed."""
+
+    service: str = column("Name of the service.")
+    backend: str = column("Name of the backend.")
+
+
+@record
+class Done:
+    """The result of a change."""
+
+    message: str = column("The result in a sentence.")
+    is_applied: bool = column(
+        "Whether the bridge has the change. If not, the agent retries, or is paused.", default=True
+    )
+    flow_mods: int = column("Flows added, changed and deleted.", default=0)
+    clients_moved: dict[str, float] = column(
+        "By service, the share of its clients that have another backend now, 0..1.", factory=dict
+    )
+    backends: tuple[ChangedBackend, ...] = column("The backends that the request changed.", default=())
+
+
+@record
+class EmptyRequest:
+    """An empty request: `{}`, or no body."""
 
 
 def _route(summary: str, *refusals: int) -> Callable[[H], H]:
@@ -69,11 +77,42 @@ def _route(summary: str, *refusals: int) -> Callable[[H], H]:
     return declare
 
 
+@record
+class Status:
+    """The state of the agent, without blocks and events."""
+
+    api_version: int = column("Of the schema of this document; increased when that changes.")
+    version: str = column("Version of xenoovs.")
+    snapshot: Snapshot = column("Services, backends and problems.")
+
+
 @_route("Services, backends, overrides and problems, without blocks.")
 async def status(agent: Agent, _: object) -> Callable[[], Status]:
     lazy_snapshot = agent.lazy_snapshot()
     # Events have their own route.
     return lambda: Status(API_VERSION, __version__, replace(lazy_snapshot.snapshot(), events=()))
+
+
+MAX_BLOCKS = 1_000
+"""Most blocks in one answer; a service may have 65,536."""
+
+
+@record
+class BlocksQuery:
+    """Blocks of one service."""
+
+    service: str = column("Name of the service in the config.", parser=values.name)
+    after: int = column("How many blocks to skip: those of earlier answers.", parser=WHOLE_NUMBER, default=0)
+
+
+@record
+class BlockList:
+    """Blocks of one service on the bridge, in the order of the address space."""
+
+    service: str = column("Name of the service in the config.")
+    blocks: tuple[BlockView, ...] = column("At most 1,000.")
+    total: int = column("How many blocks the service has.")
+    next: int | None = column("The value of `after` for the next blocks; null at the end.")
 
 
 @_route("Blocks of one service with their verdicts, at most 1,000 in one answer.", 404)
@@ -86,6 +125,22 @@ async def blocks(agent: Agent, asked: BlocksQuery) -> Callable[[], BlockList]:
         return BlockList(asked.service, found[asked.after : end], len(found), end if end < len(found) else None)
 
     return page
+
+
+@record
+class EventsQuery:
+    """The events after a number."""
+
+    since: int = column("Only events with a larger number.", parser=WHOLE_NUMBER, default=0)
+
+
+@record
+class EventList:
+    """Events, oldest first."""
+
+    events: tuple[Event, ...] = column("At most 1,000.")
+    last: int = column("The number of the newest event, for the next `since`.")
+    started_s: float = column("When the agent started, UTC. Another agent counts its events from 1 again.")
 
 
 @_route("The last events, at most 1,000.")
@@ -101,6 +156,33 @@ ROUTES.append(
         query=EventsQuery,
     )
 )
+
+
+@record
+class BackendRequest:
+    """A backend of a service, by their names in the config; without `service`, a server in all services."""
+
+    backend: str = column(
+        "Name of the backend; without `service` also the MAC or the address of the server.", parser=SERVER
+    )
+    service: str | None = column("Name of the service.", parser=values.name, default=None)
+
+
+@record
+class TimedRequest(BackendRequest):
+    """A backend, or a server in all services, and for how long."""
+
+    for_s: float | None = column("Seconds until it ends by itself; left out: never.", parser=SECONDS, default=None)
+
+
+@record
+class WeightRequest:
+    """A backend and its weight, relative to the others."""
+
+    backend: str = column("Name of the backend.", parser=SERVER)
+    service: str = column("Name of the service.", parser=values.name)
+    weight: Fraction = column("At most 9 decimals; 0 drains it.", parser=values.weight)
+    for_s: float | None = column("Seconds until it ends by itself; left out: never.", parser=SECONDS, default=None)
 
 
 _OVERRIDES: tuple[tuple[OverrideAction, type, str], ...] = (
@@ -142,6 +224,13 @@ ROUTES += [
 ]
 
 
+@record
+class PauseRequest:
+    """A pause of reconciliation."""
+
+    withdraw: bool = column("Withdraw all announced VIPs for the time of the pause.", parser=values.flag, default=False)
+
+
 @_route("Pause reconciliation; keep monitoring.", 409, 507)
 async def pause(agent: Agent, asked: PauseRequest) -> Done:
     state = "paused already"
@@ -152,9 +241,25 @@ async def pause(agent: Agent, asked: PauseRequest) -> Done:
     return Done(f"{state}: the agent keeps monitoring{vips} and changes nothing until {until}")
 
 
+@record
+class RemoteList:
+    """The remotes of tunnels, and their paths."""
+
+    remotes: tuple[RemoteView, ...] = column("Those that are probed, in the order of the config.")
+    are_moves_paused: bool = column("Whether moves of blocks between paths are paused.")
+    now_s: float = column("When this was read, UTC.")
+
+
 @_route("The remotes of tunnels, their paths, and the results of probes.")
 async def paths(agent: Agent, _: object) -> RemoteList:
     return RemoteList(agent.remotes(), agent.state.runtime.are_moves_paused, time.time())
+
+
+@record
+class MovePlan:
+    """The blocks that the next decision would move."""
+
+    moves: tuple[PlannedMove, ...] = column("")
 
 
 @_route("The blocks that would move between paths now.")
@@ -162,11 +267,40 @@ async def paths_plan(agent: Agent, _: object) -> MovePlan:
     return MovePlan(() if agent.mover is None else tuple(planned_moves(agent.mover)))
 
 
+@record
+class WhyQuery:
+    """One remote of a tunnel, and optionally a source port of the host's packets."""
+
+    remote: str = column("Names of the tunnel and the remote, such as `rack7/b`.", parser=REMOTE)
+    source_port: int | None = column("Source port of packets of the host.", parser=WHOLE_NUMBER, default=None)
+
+
+@record
+class RemoteReasons:
+    """Why the blocks of a remote are on their paths."""
+
+    paths: tuple[PathReason, ...] = column("In their order.")
+    block: BlockReason | None = column(
+        "The block of the requested source port; null without one, or if the bridge has no blocks yet."
+    )
+    now_s: float = column("When this was read, UTC.")
+
+
 @_route("Why the blocks of a remote are on their paths.", 404)
 async def paths_why(agent: Agent, asked: WhyQuery) -> RemoteReasons:
     mover, remote = find_remote(agent, asked.remote)
     block = None if asked.source_port is None else block_reason(mover, remote, asked.source_port)
     return RemoteReasons(path_reasons(mover, remote), block, time.time())
+
+
+@record
+class PinRequest:
+    """One remote of a tunnel, and the path to which its traffic is pinned."""
+
+    remote: str = column("Names of the tunnel and the remote, such as `rack7/b`.", parser=REMOTE)
+    path: str | None = column(
+        "Name of the path; left out: all paths may carry traffic again.", parser=values.device, default=None
+    )
 
 
 @_route("Pin all blocks of a remote to one path, or end that.", 404, 409, 507)
@@ -183,6 +317,15 @@ async def paths_pin(agent: Agent, asked: PinRequest) -> Done:
         resume = f"`xenoovs pause --paths --end{agent.command_options()}`"
         return Done(f"{asked.remote} is pinned to {asked.path}: its blocks go there after {resume}, until {until}")
     return Done(f"{asked.remote} is pinned to {asked.path}: all its blocks go there, until {until}")
+
+
+@record
+class RemoteRequest:
+    """One remote of a tunnel, or all."""
+
+    remote: str | None = column(
+        "Names of the tunnel and the remote, such as `rack7/b`; all remotes if left out.", parser=REMOTE, default=None
+    )
 
 
 @_route("Discover the source ports of paths again, also if they are known.", 404, 409)

@@ -1,27 +1,21 @@
-"""Requests and answers of the control API as records, and parsers of requests in JSON and in addresses."""
+"""The forms of the control API: parsers of requests in JSON and in addresses, routes, and the OpenAPI document."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from fractions import Fraction
 from typing import Any, TypeVar
 
 from xenoovs import __version__
 from xenoovs.dataclass import dataclass
 from xenoovs.display import unique_keys
 from xenoovs.errors import RequestRefused
-from xenoovs.model import values
-from xenoovs.model.values import Number, Parser, show
+from xenoovs.model.values import Number, Parser, matching, show
 from xenoovs.show.codec import REFERENCE, read_request, request_schema, schemas
 from xenoovs.show.column import column, fields_of, record
-from xenoovs.show.paths import BlockReason, PathReason, PlannedMove, RemoteView
-from xenoovs.show.snapshot import BlockView, Event, Snapshot
 
 API_VERSION = 1
 MAX_BODY_BYTES = 64 * 1024
-MAX_BLOCKS = 1_000
-"""Most blocks in one answer; a service may have 65,536."""
 _MAX_DIGITS = 15
 _MAX_S = 366 * 86_400
 """Longest time after which a request may end by itself: a year."""
@@ -43,107 +37,13 @@ def _seconds(value: object) -> float:
     return float(number)
 
 
-_WHOLE_NUMBER = Parser(_whole_number, {"type": "integer", "minimum": 0})
-_SECONDS = Parser(_seconds, {"type": "number", "minimum": 1, "maximum": _MAX_S})
-_SERVER = values.matching(r"^[0-9A-Za-z._:%-]{1,63}$", "the name, MAC or address of a server")
-_REMOTE = values.matching(
-    r"^[0-9A-Za-z._-]{1,63}/[0-9A-Za-z._-]{1,63}$", "the name of a tunnel and a remote, such as rack7/b"
-)
+WHOLE_NUMBER = Parser(_whole_number, {"type": "integer", "minimum": 0})
+SECONDS = Parser(_seconds, {"type": "number", "minimum": 1, "maximum": _MAX_S})
+SERVER = matching(r"^[0-9A-Za-z._:%-]{1,63}$", "the name, MAC or address of a server")
+REMOTE = matching(r"^[0-9A-Za-z._-]{1,63}/[0-9A-Za-z._-]{1,63}$", "the name of a tunnel and a remote, such as rack7/b")
 
 
-# Requests.
-
-
-@record
-class BackendRequest:
-    """A backend of a service, by their names in the config; without `service`, a server in all services."""
-
-    backend: str = column(
-        "Name of the backend; without `service` also the MAC or the address of the server.", parser=_SERVER
-    )
-    service: str | None = column("Name of the service.", parser=values.name, default=None)
-
-
-@record
-class TimedRequest(BackendRequest):
-    """A backend, or a server in all services, and for how long."""
-
-    for_s: float | None = column("Seconds until it ends by itself; left out: never.", parser=_SECONDS, default=None)
-
-
-@record
-class WeightRequest:
-    """A backend and its weight, relative to the others."""
-
-    backend: str = column("Name of the backend.", parser=_SERVER)
-    service: str = column("Name of the service.", parser=values.name)
-    weight: Fraction = column("At most 9 decimals; 0 drains it.", parser=values.weight)
-    for_s: float | None = column("Seconds until it ends by itself; left out: never.", parser=_SECONDS, default=None)
-
-
-@record
-class PauseRequest:
-    """A pause of reconciliation."""
-
-    withdraw: bool = column("Withdraw all announced VIPs for the time of the pause.", parser=values.flag, default=False)
-
-
-@record
-class RemoteRequest:
-    """One remote of a tunnel, or all."""
-
-    remote: str | None = column(
-        "Names of the tunnel and the remote, such as `rack7/b`; all remotes if left out.", parser=_REMOTE, default=None
-    )
-
-
-@record
-class PinRequest:
-    """One remote of a tunnel, and the path to which its traffic is pinned."""
-
-    remote: str = column("Names of the tunnel and the remote, such as `rack7/b`.", parser=_REMOTE)
-    path: str | None = column(
-        "Name of the path; left out: all paths may carry traffic again.", parser=values.device, default=None
-    )
-
-
-@record
-class WhyQuery:
-    """One remote of a tunnel, and optionally a source port of the host's packets."""
-
-    remote: str = column("Names of the tunnel and the remote, such as `rack7/b`.", parser=_REMOTE)
-    source_port: int | None = column("Source port of packets of the host.", parser=_WHOLE_NUMBER, default=None)
-
-
-@record
-class EmptyRequest:
-    """An empty request: `{}`, or no body."""
-
-
-@record
-class EventsQuery:
-    """The events after a number."""
-
-    since: int = column("Only events with a larger number.", parser=_WHOLE_NUMBER, default=0)
-
-
-@record
-class BlocksQuery:
-    """Blocks of one service."""
-
-    service: str = column("Name of the service in the config.", parser=values.name)
-    after: int = column("How many blocks to skip: those of earlier answers.", parser=_WHOLE_NUMBER, default=0)
-
-
-# Answers.
-
-
-@record
-class ChangedBackend:
-    """A backend that a request changed."""
-
-    service: str = column("Name of the service.")
-    backend: str = column("Name of the backend.")
+# Answers that are not of one operation.
 
 
 @record
@@ -152,76 +52,6 @@ class ReadyAnswer:
 
     ready: bool = column("Whether it should: the status is 200, otherwise 503.")
     reason: str = column("Why it should not; empty if it should.")
-
-
-@record
-class Done:
-    """The result of a change."""
-
-    message: str = column("The result in a sentence.")
-    is_applied: bool = column(
-        "Whether the bridge has the change. If not, the agent retries, or is paused.", default=True
-    )
-    flow_mods: int = column("Flows added, changed and deleted.", default=0)
-    clients_moved: dict[str, float] = column(
-        "By service, the share of its clients that have another backend now, 0..1.", factory=dict
-    )
-    backends: tuple[ChangedBackend, ...] = column("The backends that the request changed.", default=())
-
-
-@record
-class Status:
-    """The state of the agent, without blocks and events."""
-
-    api_version: int = column("Of the schema of this document; increased when that changes.")
-    version: str = column("Version of xenoovs.")
-    snapshot: Snapshot = column("Services, backends and problems.")
-
-
-@record
-class BlockList:
-    """Blocks of one service on the bridge, in the order of the address space."""
-
-    service: str = column("Name of the service in the config.")
-    blocks: tuple[BlockView, ...] = column("At most 1,000.")
-    total: int = column("How many blocks the service has.")
-    next: int | None = column("The value of `after` for the next blocks; null at the end.")
-
-
-@record
-class RemoteList:
-    """The remotes of tunnels, and their paths."""
-
-    remotes: tuple[RemoteView, ...] = column("Those that are probed, in the order of the config.")
-    are_moves_paused: bool = column("Whether moves of blocks between paths are paused.")
-    now_s: float = column("When this was read, UTC.")
-
-
-@record
-class RemoteReasons:
-    """Why the blocks of a remote are on their paths."""
-
-    paths: tuple[PathReason, ...] = column("In their order.")
-    block: BlockReason | None = column(
-        "The block of the requested source port; null without one, or if the bridge has no blocks yet."
-    )
-    now_s: float = column("When this was read, UTC.")
-
-
-@record
-class MovePlan:
-    """The blocks that the next decision would move."""
-
-    moves: tuple[PlannedMove, ...] = column("")
-
-
-@record
-class EventList:
-    """Events, oldest first."""
-
-    events: tuple[Event, ...] = column("At most 1,000.")
-    last: int = column("The number of the newest event, for the next `since`.")
-    started_s: float = column("When the agent started, UTC. Another agent counts its events from 1 again.")
 
 
 @record
