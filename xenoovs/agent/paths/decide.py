@@ -196,10 +196,7 @@ def shifts(
     if is_well and placement.owners == placement.home:
         return ()
     table = _BlockTable(verdict, record, placement, chance, now_s)
-    if all(path.state is PathState.UNKNOWN for path in verdict.paths) and all(placement.usable):
-        return ()
-    found = [*table.leave()]
-    return tuple(found or table.restore())
+    return tuple([*table.leave()] or table.restore())
 
 
 def moved(verdict: RemoteVerdict, found: Sequence[BlockShift], now_s: float) -> RemoteVerdict:

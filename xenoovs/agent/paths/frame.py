@@ -101,29 +101,29 @@ _GENEVE = _TUNNEL.pack(0, 0, _ETHERNET_IN_GENEVE, UNUSED_VNI << 8)
 
 def parse_answer(frame: bytes) -> Answer | None:
     """Parse an answer; None if the frame is no answer, or is not complete."""
-    ip = _ipv4(frame, _IP_AT, _UDP_PROTOCOL)
-    if ip is None or len(frame) < ip.body + _UDP.size + _TUNNEL.size + _PAYLOAD.size:
+    ip, size = _reflected(frame), _UDP.size + _TUNNEL.size + _PAYLOAD.size
+    if ip is None or ip.end != ip.body + size or _UDP.unpack_from(frame, ip.body)[2] != size:
         return None
-    source_port, port, length, _ = _UDP.unpack_from(frame, ip.body)
-    if source_port not in ANSWER_SOURCE_PORTS or port != REFLECTED_PORT:
-        return None
-    if length != _UDP.size + _TUNNEL.size + _PAYLOAD.size or ip.end != ip.body + length:
-        return None
-    token = Token(*_PAYLOAD.unpack_from(frame, ip.body + _UDP.size + _TUNNEL.size))
+    token = Token(*_PAYLOAD.unpack_from(frame, ip.end - _PAYLOAD.size))
     return Answer(token, ip.source, ip.tos)
 
 
 def parse_returned(frame: bytes) -> frozenset[IPv4Address]:
     """Return the two addresses of a host's packet that a reflector returned as if it were a probe; empty if it is
     another frame. Such a packet has the ports of an answer, and the VNI of a tunnel."""
+    ip = _reflected(frame)
+    if ip is None or _TUNNEL.unpack_from(frame, ip.body + _UDP.size)[3] >> 8 == UNUSED_VNI:
+        return frozenset()
+    return frozenset({ip.source, ip.destination})
+
+
+def _reflected(frame: bytes) -> _Ipv4 | None:
+    """Return the IPv4 header of a frame with the ports of an answer, and a tunnel header; None if it is another one."""
     ip = _ipv4(frame, _IP_AT, _UDP_PROTOCOL)
     if ip is None or ip.end < ip.body + _UDP.size + _TUNNEL.size:
-        return frozenset()
+        return None
     source_port, port = _UDP.unpack_from(frame, ip.body)[:2]
-    if source_port not in ANSWER_SOURCE_PORTS or port != REFLECTED_PORT:
-        return frozenset()
-    vni = _TUNNEL.unpack_from(frame, ip.body + _UDP.size)[3] >> 8
-    return frozenset() if vni == UNUSED_VNI else frozenset({ip.source, ip.destination})
+    return ip if source_port in ANSWER_SOURCE_PORTS and port == REFLECTED_PORT else None
 
 
 def parse_quote(frame: bytes, *, tunnel_port: int) -> Quote | None:

@@ -6,6 +6,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from ipaddress import IPv4Address
 from random import Random
 
@@ -39,7 +40,8 @@ _ONE_PORT = DYNAMIC_PORTS.first
 """Source port of all probes whose path is selected by their address."""
 
 _REMEMBERED = 4
-"""Number of cached block placements: those at home, and the current ones."""
+"""Number of cached block placements: those at home, and the current ones; and of cached heads of probes, by the way
+back."""
 
 _CHANCE = Random()  # noqa: S311 - it balances load
 
@@ -90,7 +92,7 @@ class ProbedRemote:
         self.shifted: dict[int, tuple[BlockShift, float]] = {}
         self.hops: dict[int, str] = {}
         self._restored, self.returned = Counter[str](), 0
-        self._heads: dict[int, tuple[bytes, tuple[bytes, ...]]] = {}
+        self._heads = lru_cache(maxsize=_REMEMBERED)(self._made_heads)
         self._decided_rounds = 0
         self._ways_back, self._way = tuple(tunnel.probe.ways_back), WaysBack(len(tunnel.probe.ways_back))
 
@@ -129,7 +131,7 @@ class ProbedRemote:
 
         A round that cannot be sent completely counts as one without answers, so that no path is blamed for it.
         """
-        heads = self._heads_for(port.mac, gateway)
+        heads = self._heads(port.mac, gateway, self.way_back_tos)
         self.rounds.begin(len(self.paths), tos=self.way_back_tos, now_us=now_us())
         for index in _CHANCE.sample(range(len(self.paths)), len(self.paths)):
             nonce = int.from_bytes(os.urandom(8), "big")
@@ -263,18 +265,13 @@ class ProbedRemote:
     def identify(self, service_id: int) -> None:
         self.service_id = service_id
 
-    def addresses(self, source_mac: bytes, gateway: bytes, path: IPv4Address) -> Addresses:
+    def addresses(self, source_mac: bytes, gateway: bytes, path: IPv4Address, tos: int) -> Addresses:
         """Return the addresses in the probes of a path. `path`: its address."""
-        tunnel = self.tunnel
-        return Addresses(source_mac, gateway, tunnel.local, path, tunnel.dst_port, self.way_back_tos)
+        return Addresses(source_mac, gateway, self.tunnel.local, path, self.tunnel.dst_port, tos)
 
-    def _heads_for(self, mac: bytes, gateway: bytes) -> tuple[bytes, ...]:
-        key, tos = mac + gateway, self.way_back_tos
-        known = self._heads.get(tos)
-        if known is None or known[0] != key:
-            heads = (probe_head(self.addresses(mac, gateway, each.address), each.source_port) for each in self.paths)
-            known = self._heads[tos] = key, tuple(heads)
-        return known[1]
+    def _made_heads(self, mac: bytes, gateway: bytes, tos: int) -> tuple[bytes, ...]:
+        each_path = ((self.addresses(mac, gateway, each.address, tos), each.source_port) for each in self.paths)
+        return tuple(probe_head(addresses, source_port) for addresses, source_port in each_path)
 
 
 def owners_of(blocks: Blocks, paths: Sequence[str], count: int) -> tuple[int, ...] | None:

@@ -135,7 +135,7 @@ class Lookout:
         if gateway is None or port is None:
             self._due_s[remote.service.name] = now_s + 0.5
             return None
-        addresses, send = remote.addresses(port.mac, gateway, remote.remote.address), port.send
+        addresses, send = remote.addresses(port.mac, gateway, remote.remote.address, remote.way_back_tos), port.send
 
         def send_probe(probe: TtlProbe) -> None:
             head = probe_head(addresses, probe.source_port, ttl=probe.ttl, ident=probe.ident)

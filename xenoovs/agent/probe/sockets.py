@@ -7,9 +7,9 @@ import ctypes
 import errno
 import os
 import socket
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from ipaddress import IPv6Address
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
@@ -104,39 +104,35 @@ class Channel:
 C = TypeVar("C", bound=Channel)
 
 
-@dataclass(slots=True)
-class _SharedChannel(Generic[C]):
-    channel: C
-    users: int = 0
-
-
 class ChannelPool(Generic[C]):
     """Channels by key: opened for the first probe, closed after the last one. A channel that fails with OSError gets no
     more probes, because its device may no longer exist."""
 
     def __init__(self) -> None:
-        self._channels: dict[Hashable, _SharedChannel[C]] = {}
+        self._channels: dict[Hashable, C] = {}
+        self._users = Counter[C]()
 
     @contextmanager
     def use(self, key: Hashable, open_channel: Callable[[], C]) -> Iterator[C]:
         """Yield the channel of a key; open it if no probe uses one. Raises what `open_channel` raises."""
-        shared = self._channels.get(key)
-        if shared is None:
-            shared = self._channels[key] = _SharedChannel(open_channel())
-        shared.users += 1
+        channel = self._channels.get(key)
+        if channel is None:
+            channel = self._channels[key] = open_channel()
+        self._users[channel] += 1
         try:
-            yield shared.channel
+            yield channel
         except OSError:
-            self._forget(key, shared)
+            self._forget(key, channel)
             raise
         finally:
-            shared.users -= 1
-            if shared.users == 0:
-                self._forget(key, shared)
-                shared.channel.close()
+            self._users[channel] -= 1
+            if not self._users[channel]:
+                del self._users[channel]
+                self._forget(key, channel)
+                channel.close()
 
-    def _forget(self, key: Hashable, shared: _SharedChannel[C]) -> None:
-        if self._channels.get(key) is shared:
+    def _forget(self, key: Hashable, channel: C) -> None:
+        if self._channels.get(key) is channel:
             del self._channels[key]
 
 
