@@ -128,20 +128,19 @@ class Placement:
 def judge(verdict: RemoteVerdict, record: Record, *, margin_us: float | None, now_s: float) -> RemoteVerdict:
     """Return the new state of each path, by the last rounds. `margin_us`: how much slower than the best one a path may
     be; None if the rounds determine it (`auto`)."""
-    if record.is_silent:
-        paths = tuple(_with_state(replace(path, over=0), PathState.UNKNOWN, now_s) for path in verdict.paths)
-        return replace(verdict, paths=paths)
-    least, margin = _limits(record, margin_us)
-    found_paths = list[PathVerdict]()
-    for index, (path, found) in enumerate(zip(verdict.paths, record.paths, strict=True)):
-        is_lossy = record.is_lossy(index, was_out=path.is_lossy)
+    limits, paths = _limits(record, margin_us), list[PathVerdict]()
+    for index, path in enumerate(verdict.paths):
+        if record.is_silent:
+            paths.append(_with_state(replace(path, over=0), PathState.UNKNOWN, now_s))
+            continue
+        judged = replace(path, is_lossy=record.is_lossy(index, was_out=path.is_lossy))
         if record.has_failed(index):
-            found_paths.append(_with_state(replace(path, is_lossy=is_lossy), PathState.FAILED, now_s))
-        elif is_lossy:
-            found_paths.append(_with_state(replace(path, is_lossy=True), PathState.BAD, now_s))
+            paths.append(_with_state(judged, PathState.FAILED, now_s))
+        elif judged.is_lossy:
+            paths.append(_with_state(judged, PathState.BAD, now_s))
         else:
-            found_paths.append(_judged(replace(path, is_lossy=False), found.score, least, margin, now_s))
-    return replace(verdict, paths=tuple(found_paths))
+            paths.append(_by_score(judged, record.paths[index].score, *limits, now_s))
+    return replace(verdict, paths=tuple(paths))
 
 
 def limit_us(record: Record, *, margin_us: float | None) -> float:
@@ -157,7 +156,7 @@ def _limits(record: Record, margin_us: float | None) -> tuple[float, float]:
     return least, record.auto_margin_us if margin_us is None else margin_us
 
 
-def _judged(path: PathVerdict, score: float | None, least: float, margin: float, now_s: float) -> PathVerdict:
+def _by_score(path: PathVerdict, score: float | None, least: float, margin: float, now_s: float) -> PathVerdict:
     if score is None:
         return path
     # If all paths are slow, the limit is higher.

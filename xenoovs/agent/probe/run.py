@@ -40,11 +40,9 @@ async def probe_exec(check: Check) -> str | None:
     enter = [] if netns is None else ["nsenter", f"--net={namespace_path(netns)}", "--"]
     output = _Output()
     try:
-        with killed_with_this_process(output.writer):
-            try:
-                process = start([*enter, *check.health.command], output=output.writer, env=env)
-            finally:
-                output.close_writer()
+        with killed_with_this_process(output.writer.fileno()):
+            with output.writer as writer:
+                process = start([*enter, *check.health.command], output=writer.fileno(), env=env)
             try:
                 with _exit_event(process.pid) as exited:
                     try:
@@ -100,9 +98,9 @@ class _Output:
     """A pipe for the output of a program, read at once so that the program never blocks. Stores the first bytes."""
 
     def __init__(self) -> None:
-        self._reader, self.writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        os.set_blocking(self.writer, True)
-        self._is_writer_open = True
+        self._reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        os.set_blocking(writer, True)
+        self.writer = os.fdopen(writer, "wb", buffering=0)
         self._beginning = bytearray()
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._reader, self._read)
@@ -115,13 +113,8 @@ class _Output:
         while self._read():
             pass
 
-    def close_writer(self) -> None:
-        if self._is_writer_open:
-            self._is_writer_open = False
-            os.close(self.writer)
-
     def close(self) -> None:
-        self.close_writer()
+        self.writer.close()
         self._loop.remove_reader(self._reader)
         os.close(self._reader)
 
