@@ -215,7 +215,7 @@ def _traced(
     judged = [number for number, link in enumerate(links) if link.is_judged]
     if ports is not None:
         judged = [number for number in judged if not ports.isdisjoint(output_ports(links[number].megaflow))]
-    judged.sort(key=lambda number: -links[number].verdict.badness)
+    judged.sort(key=lambda number: -links[number].state.verdict.badness)
     until, traced, gone = time.monotonic() + _MAX_TRACING_S, 0, 0
     for number in judged[:_MAX_TRACES]:
         if time.monotonic() > until:

@@ -17,12 +17,11 @@ from xenoovs.datapath.megaflow import Megaflow, Verdict, attributes_of, output_p
 from xenoovs.datapath.ovn import LogicalFlow
 from xenoovs.errors import ParseError, counted
 from xenoovs.evidence.evidence import Evidence
-from xenoovs.evidence.samples import filter_of
-from xenoovs.judge.chains import ChainLink, Hop, is_hop, judge_chains, link_chains
+from xenoovs.judge.chains import ChainLink, is_hop, judge_chains, link_chains
 from xenoovs.judge.expected import OutsideKind, outside_kind_of
-from xenoovs.judge.findings import Conclusion, Counts, DumpFindings, Tally, conclude, summed
+from xenoovs.judge.findings import Conclusion, Counts, DumpFindings, MegaflowState, Tally, conclude, summed
 from xenoovs.judge.links import MegaflowLink
-from xenoovs.judge.offload import MegaflowJudge, MegaflowState, reason_of
+from xenoovs.judge.offload import MegaflowJudge, reason_of
 from xenoovs.judge.why.case import DOCA_LAYER, MINIFLOW, OFFLOAD_INFO
 from xenoovs.judge.why.flows import explains
 from xenoovs.regex import ASCII, MULTILINE, regex
@@ -142,9 +141,9 @@ def check_bridge(
         read += 1
         is_here = evidence.ports is None or evidence.ports.has(megaflow)
         if (state := judge.count(megaflow, is_here=is_here)) is not None:
-            counter.add(megaflow, state)
-    found, hops = judge.hops()
-    counter.add_hops(found, hops)
+            counter.add(state)
+    hops, is_judged = judge.hops()
+    counter.add_hops(hops, is_judged)
     return BridgeFindings(
         counter.rows(),
         read,
@@ -169,66 +168,59 @@ class _RowCounter:
     """Sums up chains by port, verdict and reason. Lists their links if `is_listing`."""
 
     def __init__(self, evidence: Evidence, *, is_listing: bool) -> None:
-        self.internal_ports, self.filters = evidence.internal_ports, evidence.filters
+        self.internal_ports = evidence.internal_ports
         self.links, self._is_listing = list[MegaflowLink](), is_listing
         self._reasons = ReasonFinder(evidence)
         self.sums: dict[_Key, _Sums] = {}
 
-    def add(self, megaflow: Megaflow, state: MegaflowState) -> None:
+    def add(self, state: MegaflowState) -> None:
         """Count a megaflow that is a chain of one."""
-        kind = outside_kind_of(megaflow, self.internal_ports)
+        kind = outside_kind_of(state.megaflow, self.internal_ports)
         is_judged = state.verdict is Verdict.HW or kind.is_judged
-        reason = self._reason(megaflow, state) if is_judged else kind.value
-        self._count(self._key(megaflow, state.verdict, reason, is_judged=is_judged), state, output_ports(megaflow))
+        reason = self._reason(state) if is_judged else kind.value
+        self._count(self._key(state, reason, is_judged=is_judged), state, output_ports(state.megaflow))
         if self._is_listing:
-            self._list(megaflow, state, state.verdict, reason, is_judged=is_judged)
+            self.links.append(MegaflowLink(state, state.verdict, is_judged, reason))
 
-    def _list(self, megaflow: Megaflow, state: MegaflowState, chain: Verdict, reason: str, *, is_judged: bool) -> None:
-        found = megaflow, state.verdict, chain, state.packets, state.hw_packets, is_judged, reason
-        self.links.append(MegaflowLink(*found, filter_of(megaflow, self.filters), growth=state.growth))
-
-    def add_hops(self, found: Sequence[tuple[Megaflow, MegaflowState]], hops: Sequence[Hop]) -> None:
+    def add_hops(self, hops: Sequence[MegaflowState], is_judged: Sequence[bool]) -> None:
         """Count the chains of megaflows that recirculate packets."""
-        links = link_chains(hops)
-        judged = judge_chains(replace(hop, is_judged=link.is_judged) for hop, link in zip(hops, links, strict=True))
+        links = link_chains(hops, is_judged)
+        judged = judge_chains(hops, [link.is_judged for link in links])
         keys = dict[int, _Key]()
-        for number in sorted(range(len(found)), key=lambda each: links[each].root != each):
-            megaflow, state = found[number]
-            link, in_chain = links[number], state.in_chain(judged[number])
+        for number in sorted(range(len(hops)), key=lambda each: links[each].root != each):
+            state, link, in_chain = hops[number], links[number], judged[number]
             if not link.is_judged:
                 # Links behind it that are not judged have the same packets: only the first counts.
-                reason = self._software_kind(megaflow)
-                key = self._key(megaflow, state.verdict, reason, is_judged=False)
+                key = self._key(state, self._software_kind(state.megaflow), is_judged=False)
                 self._count(key, state if link.is_after_judged else None, link.exits)
             elif link.root == number:
-                reason = self._chain_reason(found, link)
-                keys[number] = key = self._key(megaflow, in_chain.verdict, reason, is_judged=True)
+                keys[number] = key = self._key(in_chain, self._chain_reason(hops, link), is_judged=True)
                 self._count(key, in_chain, link.exits)
             else:
                 self._count(keys[link.root], None, link.exits)
             if self._is_listing:
-                reason = self._reason(megaflow, state) if link.is_judged else self._software_kind(megaflow)
-                self._list(megaflow, state, in_chain.verdict, reason, is_judged=link.is_judged)
+                reason = self._reason(state) if link.is_judged else self._software_kind(state.megaflow)
+                self.links.append(MegaflowLink(state, in_chain.verdict, link.is_judged, reason))
 
     def _software_kind(self, megaflow: Megaflow) -> str:
         """Return why a link is not judged. If its own kind is judged, it follows the first packet of a connection."""
         kind = outside_kind_of(megaflow, self.internal_ports)
         return OutsideKind.NEW_CONNECTION.value if kind.is_judged else kind.value
 
-    def _chain_reason(self, found: Sequence[tuple[Megaflow, MegaflowState]], link: ChainLink) -> str:
+    def _chain_reason(self, hops: Sequence[MegaflowState], link: ChainLink) -> str:
         if link.failing is None:
             return ""
-        reason = self._reason(*found[link.failing])
+        reason = self._reason(hops[link.failing])
         return f"link {link.depth + 1}: {reason or 'no reason shown'}" if link.depth else reason
 
-    def _reason(self, megaflow: Megaflow, state: MegaflowState) -> str:
+    def _reason(self, state: MegaflowState) -> str:
         if state.verdict is Verdict.HW:
             return ""
-        return state.reason or self._reasons.find(megaflow, state.verdict)
+        return state.reason or self._reasons.find(state.megaflow, state.verdict)
 
-    def _key(self, megaflow: Megaflow, verdict: Verdict, reason: str, *, is_judged: bool) -> _Key:
-        key = megaflow.in_port or "", verdict, reason, is_judged
-        return key if key in self.sums or len(self.sums) < _MAX_ROWS else (_OTHERS, verdict, "", is_judged)
+    def _key(self, state: MegaflowState, reason: str, *, is_judged: bool) -> _Key:
+        key = state.megaflow.in_port or "", state.verdict, reason, is_judged
+        return key if key in self.sums or len(self.sums) < _MAX_ROWS else (_OTHERS, state.verdict, "", is_judged)
 
     def _count(self, key: _Key, state: MegaflowState | None, exits: Iterable[str]) -> None:
         """Count a megaflow. `state`: of the chain that begins with it; None if it is a later link of a chain."""
@@ -238,7 +230,7 @@ class _RowCounter:
             sums.megaflows += 1
         else:
             sums.chains += 1
-            sums.count(state.packets, state.bytes, state.hw_packets, state.hw_bytes, state.growth)
+            sums.count(state)
 
     def rows(self) -> tuple[BridgeRow, ...]:
         """Return the sums in the order of a report."""

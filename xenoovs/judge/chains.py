@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 
 from xenoovs.dataclass import dataclass, replace
-from xenoovs.datapath.megaflow import Megaflow, Verdict, parse_number
-from xenoovs.evidence.samples import NO_GROWTH, Growth
+from xenoovs.datapath.megaflow import Megaflow, output_ports, parse_number
+from xenoovs.evidence.samples import NO_GROWTH
+from xenoovs.judge.findings import MegaflowState
 from xenoovs.regex import ASCII, regex
 
 _RECIRC = regex(r"\brecirc\((0[xX][0-9a-fA-F]{1,8}|[0-9]{1,10})\)", ASCII)
@@ -27,42 +28,29 @@ def is_hop(megaflow: Megaflow) -> bool:
     return megaflow.recirc_id != 0 or any("recirc(" in action for action in megaflow.actions)
 
 
-@dataclass(frozen=True, slots=True)
-class Hop:
-    """One megaflow of chains. All hops of a chain have one `in_port`. `is_judged`: False if it belongs in software."""
-
-    in_port: str
-    recirc_id: int
-    targets: tuple[int, ...]
-    verdict: Verdict
-    packets: int
-    hw_packets: int
-    hw_bytes: int
-    is_judged: bool = True
-    growth: Growth | None = None
-    exits: frozenset[str] = frozenset()
-
-
-_Group = tuple[str, int]
-"""Ingress port and recirculation id."""
+_Group = tuple[str | None, int]
+"""Ingress port and recirculation id. All hops of a chain have one ingress port."""
 
 
 class _Graph:
-    """The graph of hops. Hops with the same ingress port and recirculation id have the same predecessors."""
+    """The graph of hops. Hops of the same group have the same predecessors. `groups`: None for packets from a port."""
 
-    def __init__(self, hops: Sequence[Hop]) -> None:
+    def __init__(self, hops: Sequence[MegaflowState]) -> None:
+        megaflows = [hop.megaflow for hop in hops]
+        self.groups = [(each.in_port, each.recirc_id) if each.recirc_id else None for each in megaflows]
+        self.targets = [tuple((each.in_port, target) for target in recirculations(each)) for each in megaflows]
         self.before, self.behind = defaultdict[_Group, list[int]](list), defaultdict[_Group, list[int]](list)
-        for number, hop in enumerate(hops):
-            for target in hop.targets:
-                self.before[hop.in_port, target].append(number)
-            if hop.recirc_id:
-                self.behind[hop.in_port, hop.recirc_id].append(number)
-        self.order = self._from_first_to_last(hops)
+        for number, group in enumerate(self.groups):
+            for target in self.targets[number]:
+                self.before[target].append(number)
+            if group is not None:
+                self.behind[group].append(number)
+        self.order = self._from_first_to_last()
 
-    def _from_first_to_last(self, hops: Sequence[Hop]) -> list[int]:
+    def _from_first_to_last(self) -> list[int]:
         """Return the numbers of the hops in topological order; loops are cut."""
         done, ordered = set[object](), list[int]()
-        for first in sorted(range(len(hops)), key=lambda number: hops[number].recirc_id != 0):
+        for first in sorted(range(len(self.groups)), key=lambda number: self.groups[number] is not None):
             stack: list[tuple[int | _Group, bool]] = [(first, False)]
             while stack:
                 node, is_left = stack.pop()
@@ -73,40 +61,44 @@ class _Graph:
                 done.add(node)
                 if isinstance(node, int):
                     stack.append((node, True))
-                    stack += [((hops[node].in_port, target), False) for target in hops[node].targets]
+                    stack += [(target, False) for target in self.targets[node]]
                 else:
                     stack += [(each, False) for each in self.behind.get(node, ())]
         return ordered[::-1]
 
 
-def judge_chains(hops: Iterable[Hop]) -> tuple[Hop, ...]:
-    """Return the hops with the worst verdict of the hops before and behind them.
+def judge_chains(hops: Sequence[MegaflowState], is_judged: Sequence[bool]) -> list[MegaflowState]:
+    """Return the hops with the verdict and counters of their chains: the worst verdict before and behind them.
 
     A packet is in hardware if all its hops are. It is unknown which packets of a hop continue in which next hop. So the
-    share of all next hops together limits the share of the hop, as does that of all hops before it.
+    share of all next hops together limits the share of the hop, as does that of all hops before it. `is_judged`: False
+    for hops that belong in software, which limit no other one.
     """
-    found = list(hops)
-    graph = _Graph(found)
-    totals = dict[_Group, Hop | None]()
+    found, graph = list(hops), _Graph(hops)
+    totals = dict[_Group, MegaflowState | None]()
+
+    def limit(number: int, group: _Group, neighbours: Mapping[_Group, Sequence[int]]) -> None:
+        if group not in totals:
+            totals[group] = _total([found[each] for each in neighbours.get(group, ()) if is_judged[each]])
+        found[number] = _limited(found[number], totals[group])
+
     for number in reversed(graph.order):
-        for target in found[number].targets:
-            group = found[number].in_port, target
-            if group not in totals:
-                totals[group] = _total(found, graph.behind.get(group, ()))
-            found[number] = _limited(found[number], totals[group])
+        for target in graph.targets[number]:
+            limit(number, target, graph.behind)
     totals.clear()
     for number in graph.order:
-        group = found[number].in_port, found[number].recirc_id
-        if found[number].recirc_id:
-            if group not in totals:
-                totals[group] = _total(found, graph.before.get(group, ()))
-            found[number] = _limited(found[number], totals[group])
-    return tuple(found)
+        if (group := graph.groups[number]) is not None:
+            limit(number, group, graph.before)
+    worse = "recirculated: another hop is {}"
+    reasons = (
+        "" if now.verdict is hop.verdict else worse.format(now.verdict.value)
+        for hop, now in zip(hops, found, strict=True)
+    )
+    return [replace(now, reason=reason) for now, reason in zip(found, reasons, strict=True)]
 
 
-def _total(hops: Sequence[Hop], numbers: Sequence[int]) -> Hop | None:
+def _total(judged: Sequence[MegaflowState]) -> MegaflowState | None:
     """Return the sum of a group's judged hops; only of those with packets, if there are any."""
-    judged = [hops[each] for each in numbers if hops[each].is_judged]
     active = [each for each in judged if each.packets] or judged
     if not active:
         return None
@@ -119,7 +111,7 @@ def _total(hops: Sequence[Hop], numbers: Sequence[int]) -> Hop | None:
     )
 
 
-def _limited(hop: Hop, total: Hop | None) -> Hop:
+def _limited(hop: MegaflowState, total: MegaflowState | None) -> MegaflowState:
     """Return a hop with no larger share in hardware, and no better verdict, than its neighbours have."""
     if total is None:
         return hop
@@ -169,61 +161,56 @@ _Rest = tuple[int | None, int, frozenset[str]]
 """The hops from one hop on, itself included: the first failing one, its distance, and all exit ports."""
 
 
-def link_chains(hops: Sequence[Hop]) -> tuple[ChainLink, ...]:
-    """Return the place of each hop in its chains. Loops are cut. Takes linear time, as hops share results."""
+def link_chains(hops: Sequence[MegaflowState], is_judged: Sequence[bool]) -> tuple[ChainLink, ...]:
+    """Return the place of each hop in its chains. Loops are cut. Takes linear time, as hops share results.
+    `is_judged`: False for hops that belong in software."""
     graph = _Graph(hops)
-    links = _look_ahead(hops, graph)
-    rests = _look_behind(hops, graph, [link.is_judged for link in links])
+    is_software = [hop.verdict.is_software for hop in hops]
+    links = _look_ahead(graph, is_judged, is_software)
+    is_failing = [link.is_judged and is_slow for link, is_slow in zip(links, is_software, strict=True)]
+    rests = _look_behind(graph, is_failing, [frozenset(output_ports(hop.megaflow)) for hop in hops])
     return tuple(
         replace(link, failing=failing, depth=depth, exits=exits)
         for link, (failing, depth, exits) in zip(links, rests, strict=True)
     )
 
 
-def _look_ahead(hops: Sequence[Hop], graph: _Graph) -> list[ChainLink]:
+def _look_ahead(graph: _Graph, is_judged: Sequence[bool], is_software: Sequence[bool]) -> list[ChainLink]:
     """Return the links with what the hops before them decide."""
-    found = [ChainLink(number, hop.is_judged) for number, hop in enumerate(hops)]
+    found = [ChainLink(number, judged) for number, judged in enumerate(is_judged)]
     groups, done = dict[_Group, ChainLink](), set[int]()
     for number in graph.order:
-        hop = hops[number]
-        group = hop.in_port, hop.recirc_id
-        if hop.recirc_id and group not in groups:
+        group = graph.groups[number]
+        if group is not None and group not in groups:
             leading = [each for each in graph.before.get(group, ()) if each in done]
             if leading:
-                failing = (_first_failing(hops, each, found[each]) for each in leading)
+                failing = (_first_failing(each, found[each], is_software) for each in leading)
                 first = next((each for each in failing if each is not None), None)
-                is_judged = any(found[each].is_judged for each in leading)
-                groups[group] = ChainLink(found[leading[0]].root, is_judged, first)
-        if hop.recirc_id and group in groups:
+                groups[group] = ChainLink(found[leading[0]].root, any(found[each].is_judged for each in leading), first)
+        if group is not None and group in groups:
             shared = groups[group]
-            is_judged = hop.is_judged and shared.is_judged
-            found[number] = replace(shared, is_judged=is_judged, is_after_judged=shared.is_judged)
+            judged = is_judged[number] and shared.is_judged
+            found[number] = replace(shared, is_judged=judged, is_after_judged=shared.is_judged)
         done.add(number)
     return found
 
 
-def _first_failing(hops: Sequence[Hop], number: int, link: ChainLink) -> int | None:
+def _first_failing(number: int, link: ChainLink, is_software: Sequence[bool]) -> int | None:
     """Return the first failing hop up to this one."""
-    if link.before is not None:
-        return link.before
-    return number if link.is_judged and hops[number].verdict.is_software else None
+    return number if link.before is None and link.is_judged and is_software[number] else link.before
 
 
-def _look_behind(hops: Sequence[Hop], graph: _Graph, is_judged: Sequence[bool]) -> list[_Rest]:
-    found: list[_Rest] = [(None, 0, hop.exits) for hop in hops]
+def _look_behind(graph: _Graph, is_failing: Sequence[bool], exits_of: Sequence[frozenset[str]]) -> list[_Rest]:
+    found: list[_Rest] = [(None, 0, exits) for exits in exits_of]
     groups, done = dict[_Group, _Rest](), set[int]()
     for number in reversed(graph.order):
-        hop = hops[number]
-        ways = list[_Rest]()
-        for target in hop.targets:
-            group = hop.in_port, target
+        for group in graph.targets[number]:
             if group not in groups:
                 groups[group] = _together([found[each] for each in graph.behind.get(group, ()) if each in done])
-            ways.append(groups[group])
-        failing, depth, exits = _together(ways)
-        if is_judged[number] and hop.verdict.is_software:
+        failing, depth, exits = _together([groups[group] for group in graph.targets[number]])
+        if is_failing[number]:
             failing, depth = number, -1
-        found[number] = failing, 0 if failing is None else depth + 1, hop.exits | exits
+        found[number] = failing, 0 if failing is None else depth + 1, exits_of[number] | exits
         done.add(number)
     return found
 

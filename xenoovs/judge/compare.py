@@ -75,15 +75,16 @@ def side_of(evidence: Evidence, versions: Mapping[str, str]) -> Side:
     """Judge the megaflows of a record, each chain once. `versions`: of programs, as they print them."""
     found = check_bridge(scan_dump(evidence.lines), evidence, is_listing=True)
     links = [link for link in found.links if link.is_judged and not link.megaflow.recirc_id]
-    has_growth = any(link.growth is not None and link.growth.packets for link in links)
+    has_growth = any(link.state.growth is not None and link.state.growth.packets for link in links)
     traffic = defaultdict[TrafficClass, Traffic](Traffic)
     for link in links:
         each = traffic[_class_of(link, evidence)]
         each.verdict = max(each.verdict, link.chain, key=lambda verdict: verdict.badness)
         each.megaflows += 1
-        now = (link.growth or NO_GROWTH) if has_growth else Growth(link.packets, link.hw_packets)
+        state = link.state
+        now = (state.growth or NO_GROWTH) if has_growth else Growth(state.packets, state.hw_packets)
         # Packets that another link of the chain forwards in software do not count as forwarded by the NIC.
-        each.growth += now if link.chain is link.verdict else Growth(now.packets)
+        each.growth += now if link.chain is state.verdict else Growth(now.packets)
         if link.reason:
             each.reasons.add(link.reason)
     return Side(dict(traffic), {**dict(_facts(evidence)), **versions})

@@ -64,6 +64,32 @@ class Anomaly(Enum):
     __hash__ = object.__hash__
 
 
+@dataclass(frozen=True, slots=True)
+class MegaflowState:
+    """Where one megaflow runs and what it counted.
+
+    Attributes:
+        hw_packets: packets that the NIC forwarded, by the counters of the tc filter if it has any.
+        growth: packets since the previous sample, or all if the megaflow is newer; None if there was one sample.
+        is_counted: False if the tc filter has no hardware counter; `hw_packets` is then that of the dump.
+        reason: why it is not in hardware, if the megaflow itself does not show it.
+        is_new: whether its tc filter was installed a moment ago, so that packets may not be counted yet.
+    """
+
+    megaflow: Megaflow
+    verdict: Verdict
+    packets: int
+    bytes: int
+    hw_packets: int
+    hw_bytes: int
+    anomalies: tuple[Anomaly, ...] = ()
+    growth: Growth | None = None
+    is_counted: bool = True
+    reason: str = ""
+    is_new: bool = False
+    tc: TcFilter | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
     """What some megaflows counted, in all and in the NIC; `growth`: between two samples."""
@@ -87,14 +113,14 @@ class Tally:
     hw_bytes: int = 0
     growth: Growth = NO_GROWTH
 
-    def count(self, packets: int, size: int, hw_packets: int, hw_bytes: int, growth: Growth | None = None) -> None:
+    def count(self, state: MegaflowState) -> None:
         self.megaflows += 1
-        self.packets += packets
-        self.bytes += size
-        self.hw_packets += hw_packets
-        self.hw_bytes += hw_bytes
-        if growth is not None:
-            self.growth += growth
+        self.packets += state.packets
+        self.bytes += state.bytes
+        self.hw_packets += state.hw_packets
+        self.hw_bytes += state.hw_bytes
+        if state.growth is not None:
+            self.growth += state.growth
 
 
 def summed(parts: Iterable[Counts | Tally]) -> dict[str, Any]:
@@ -216,13 +242,9 @@ class OutsideTraffic(Counts):
 class ListedMegaflow:
     """One judged megaflow. `block`: None outside all blocks. `outside`: its `OutsideTraffic.key`; None in a block."""
 
-    megaflow: Megaflow
-    verdict: Verdict
-    packets: int
-    hw_packets: int
+    state: MegaflowState
     block: ExpectedBlock | None
-    outside: OutsideKey | None = None
-    tc: TcFilter | None = None
+    outside: OutsideKey | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -520,7 +542,7 @@ def part_of(
         listed = (
             each
             for each in part.listed
-            if (each.verdict in verdicts if each.block is None else id(each.block) in blocks)
+            if (each.state.verdict in verdicts if each.block is None else id(each.block) in blocks)
         )
         part = replace(
             part,

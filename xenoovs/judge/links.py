@@ -14,8 +14,8 @@ from xenoovs.datapath.tc import TcFilter
 from xenoovs.datapath.tunnel import tunnel_kind
 from xenoovs.display import duration
 from xenoovs.errors import counted
-from xenoovs.evidence.samples import Growth
 from xenoovs.judge.chains import recirculations
+from xenoovs.judge.findings import MegaflowState
 from xenoovs.judge.trace import VisitedFlow
 from xenoovs.regex import ASCII, regex
 
@@ -59,7 +59,15 @@ def filter_text(found: TcFilter, device: str) -> str:
     return f"{found.text(device)}{packets}"
 
 
-def tc_to_json(found: TcFilter) -> dict[str, object]:
+def counts_text(state: MegaflowState) -> str:
+    """Return what a megaflow counted and when it was used."""
+    used = "never used" if state.megaflow.used_s is None else f"used {duration(state.megaflow.used_s)} ago"
+    return f"{counted(state.packets, 'packet')}, {state.hw_packets} in hardware, {used}"
+
+
+def tc_to_json(found: TcFilter | None) -> dict[str, object] | None:
+    if found is None:
+        return None
     counters = found.counters
     return {
         "pref": found.pref,
@@ -78,16 +86,15 @@ class MegaflowLink:
     empty if not traced.
     """
 
-    megaflow: Megaflow
-    verdict: Verdict
+    state: MegaflowState
     chain: Verdict
-    packets: int
-    hw_packets: int
     is_judged: bool
     reason: str
-    tc: TcFilter | None = None
     flows: tuple[VisitedFlow, ...] = ()
-    growth: Growth | None = None
+
+    @property
+    def megaflow(self) -> Megaflow:
+        return self.state.megaflow
 
     @property
     def zones(self) -> tuple[int, ...]:
@@ -142,15 +149,14 @@ class LinkTree:
             logical = self._ports.get(port)
             name = f"{port} ({logical})  {name}" if logical and logical != port else f"{port}  {name}"
         if number in self._shown or len(self._shown) >= _MAX_LINKS:
-            return Node(name, link.verdict, "see above" if number in self._shown else "(all with -o json)")
+            return Node(name, link.state.verdict, "see above" if number in self._shown else "(all with -o json)")
         self._shown.add(number)
-        used = "never used" if megaflow.used_s is None else f"used {duration(megaflow.used_s)} ago"
-        text = f"{counted(link.packets, 'packet')}, {link.hw_packets} in hardware, {used}"
-        if is_first and link.chain is not link.verdict:
+        text = counts_text(link.state)
+        if is_first and link.chain is not link.state.verdict:
             text = f"{text}; its chain is {link.chain.value}"
         children = [Node(line) for line in self._lines(link)]
         behind = [each for target in recirculations(megaflow) for each in self._behind[megaflow.in_port, target]]
-        return Node(name, link.verdict, text, (*children, *self._some(behind, most=_MAX_NEXT, of="link")))
+        return Node(name, link.state.verdict, text, (*children, *self._some(behind, most=_MAX_NEXT, of="link")))
 
     def _lines(self, link: MegaflowLink) -> Iterator[str]:
         megaflow = link.megaflow
@@ -164,8 +170,8 @@ class LinkTree:
         yield from (f"leaves by {_tunnel_text(each, 'to')}" for each in encapsulations(megaflow.actions))
         if link.zones:
             yield f"connection tracking in zone {', '.join(map(str, link.zones))}"
-        if link.tc is not None:
-            yield filter_text(link.tc, megaflow.in_port or "-")
+        if link.state.tc is not None:
+            yield filter_text(link.state.tc, megaflow.in_port or "-")
         yield from (flow_text(flow, self._logical.get(flow.cookie)) for flow in link.flows)
 
 
@@ -238,17 +244,17 @@ def link_to_json(link: MegaflowLink, ports: Mapping[str, str], logical: Mapping[
         "recirculates_to": list(recirculations(megaflow)),
         "match": ",".join(f"{key.name}({key.inner})" for key in megaflow.keys),
         "actions": list(megaflow.actions),
-        "verdict": link.verdict.value,
+        "verdict": link.state.verdict.value,
         "chain_verdict": link.chain.value,
         "judged": link.is_judged,
         "reason": link.reason,
-        "packets": link.packets,
-        "hw_packets": link.hw_packets,
+        "packets": link.state.packets,
+        "hw_packets": link.state.hw_packets,
         "used_s": megaflow.used_s,
         "ct_zones": list(link.zones),
         "tunnel_in": None if outer is None else _tunnel_to_json(_came_by(megaflow, outer)),
         "tunnels_out": [_tunnel_to_json(each) for each in encapsulations(megaflow.actions)],
-        "tc": None if link.tc is None else tc_to_json(link.tc),
+        "tc": tc_to_json(link.state.tc),
         "flows": [_flow_to_json(flow, logical.get(flow.cookie)) for flow in link.flows],
     }
 

@@ -11,14 +11,14 @@ from typing import Any
 
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.ipsec import EncapsulationUse
-from xenoovs.datapath.megaflow import Megaflow, Offloaded, Verdict, match_of, output_ports, verdict_of
+from xenoovs.datapath.megaflow import Megaflow, Offloaded, Verdict, match_of, verdict_of
 from xenoovs.datapath.outer import Encapsulation, encapsulations
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.datapath.tc import TcCounters, TcFilter
 from xenoovs.errors import ParseError
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.samples import EXPIRING, NO_GROWTH, DatapathSample, Growth, filter_of, id_of, sampled
-from xenoovs.judge.chains import Hop, is_hop, judge_chains, recirculations
+from xenoovs.judge.chains import is_hop, judge_chains, recirculations
 from xenoovs.judge.expected import (
     AnswerFinder,
     ExpectedBlock,
@@ -38,6 +38,7 @@ from xenoovs.judge.findings import (
     Anomaly,
     BlockOffload,
     ListedMegaflow,
+    MegaflowState,
     OffloadFindings,
     OutsideKey,
     OutsideTraffic,
@@ -50,38 +51,6 @@ from xenoovs.openflow.text import render_match
 
 _MAX_UNPARSED = 100
 _MAX_TUNNELS = 5_000
-
-
-@dataclass(frozen=True, slots=True)
-class MegaflowState:
-    """Where one megaflow runs and what it counted.
-
-    Attributes:
-        hw_packets: packets that the NIC forwarded, by the counters of the tc filter if it has any.
-        growth: packets since the previous sample, or all if the megaflow is newer; None if there was one sample.
-        is_counted: False if the tc filter has no hardware counter; `hw_packets` is then that of the dump.
-        reason: why it is not in hardware, if the megaflow itself does not show it.
-        is_new: whether its tc filter was installed a moment ago, so that packets may not be counted yet.
-    """
-
-    verdict: Verdict
-    packets: int
-    bytes: int
-    hw_packets: int
-    hw_bytes: int
-    anomalies: tuple[Anomaly, ...] = ()
-    growth: Growth | None = None
-    is_counted: bool = True
-    reason: str = ""
-    is_new: bool = False
-
-    def in_chain(self, hop: Hop) -> MegaflowState:
-        """Return the state with the verdict and counters of its chains."""
-        reason = "" if hop.verdict is self.verdict else f"recirculated: another hop is {hop.verdict.value}"
-        hw_packets, hw_bytes = hop.hw_packets, hop.hw_bytes
-        return replace(
-            self, verdict=hop.verdict, hw_packets=hw_packets, hw_bytes=hw_bytes, growth=hop.growth, reason=reason
-        )
 
 
 def state_of(
@@ -97,8 +66,7 @@ def state_of(
     state = _state_by_filter(megaflow, filters, before)
     if state is None or before is None:
         return state
-    found = filter_of(megaflow, filters)
-    now = sampled(megaflow, found.counters if found else None)
+    now = sampled(megaflow, state.tc.counters if state.tc else None)
     growth = now.since(before.megaflows.get(id_of(megaflow))) or Growth(now.packets, now.hw_packets)
     verdict = state.verdict
     if verdict in (Verdict.HW, Verdict.TC_SW) and growth.hw_packets and megaflow.in_port in contradicted:
@@ -118,12 +86,12 @@ def _state_by_filter(
     if found is None:
         return _state_by_dump(megaflow, verdict, Anomaly.WITHOUT_FILTER)
     if verdict is Verdict.HW and found.in_hw is False:
-        return _state_by_dump(megaflow, Verdict.TC_SW, Anomaly.NOT_IN_HW)
+        return replace(_state_by_dump(megaflow, Verdict.TC_SW, Anomaly.NOT_IN_HW), tc=found)
     counters = found.counters
     if verdict is Verdict.HW and (found.in_hw is None or (counters is not None and counters.hw_packets is None)):
-        return replace(_state_by_dump(megaflow, verdict), verdict=Verdict.UNCONFIRMED, is_counted=False)
+        return replace(_state_by_dump(megaflow, verdict), verdict=Verdict.UNCONFIRMED, is_counted=False, tc=found)
     if counters is None:
-        return _state_by_dump(megaflow, verdict)
+        return replace(_state_by_dump(megaflow, verdict), tc=found)
     stray = None
     if verdict is Verdict.HW:
         earlier = None if before is None else before.megaflows.get(id_of(megaflow))
@@ -134,8 +102,8 @@ def _state_by_filter(
             # Fewer packets came than usual in 0.1 s: the NIC may refresh its counters less often.
             verdict, stray = (verdict, None) if is_due else (Verdict.UNCONFIRMED, NO_GROWTH)
     is_new = found.age_s is not None and found.age_s < _SETTLED_S
-    hardware = counters.hw_packets or 0, counters.hw_bytes
-    return MegaflowState(verdict, counters.packets, counters.bytes, *hardware, growth=stray, is_new=is_new)
+    counts = counters.packets, counters.bytes, counters.hw_packets or 0, counters.hw_bytes
+    return MegaflowState(megaflow, verdict, *counts, growth=stray, is_new=is_new, tc=found)
 
 
 _SETTLED_S = 3
@@ -160,9 +128,8 @@ def _verdict_by_counters(counters: TcCounters, growth: Growth | None, *, active_
 
 def _state_by_dump(megaflow: Megaflow, verdict: Verdict, *anomalies: Anomaly) -> MegaflowState:
     packets, size = megaflow.packets, megaflow.bytes
-    if verdict is Verdict.HW:
-        return MegaflowState(verdict, packets, size, packets, size, anomalies)
-    return MegaflowState(verdict, packets, size, 0, 0, anomalies)
+    hardware = (packets, size) if verdict is Verdict.HW else (0, 0)
+    return MegaflowState(megaflow, verdict, packets, size, *hardware, anomalies)
 
 
 @dataclass(slots=True)
@@ -189,31 +156,25 @@ _FAR_FEWER = 10
 _ENOUGH_GROWTH = 20
 
 
-def judge_continuations(
-    found: Sequence[tuple[Megaflow, MegaflowState]], *, is_partial: bool = False
-) -> list[MegaflowState]:
+def judge_continuations(found: Sequence[MegaflowState], *, is_partial: bool = False) -> Sequence[MegaflowState]:
     """Return the states of hops. A hop that no megaflow continues is not in hardware: each packet is an upcall.
     `is_partial`: whether the dump may lack megaflows that are not offloaded."""
     if len(found) >= MAX_HOPS:
-        return [state for _, state in found]
+        return found
     behind = defaultdict[tuple[str | None, int], list[MegaflowState]](list)
-    for megaflow, state in found:
-        behind[megaflow.in_port, megaflow.recirc_id].append(state)
-    return [_continued(megaflow, state, behind, is_partial=is_partial) for megaflow, state in found]
+    for state in found:
+        behind[state.megaflow.in_port, state.megaflow.recirc_id].append(state)
+    return [_continued(state, behind, is_partial=is_partial) for state in found]
 
 
 def _continued(
-    megaflow: Megaflow,
-    state: MegaflowState,
-    behind: Mapping[tuple[str | None, int], Sequence[MegaflowState]],
-    *,
-    is_partial: bool,
+    state: MegaflowState, behind: Mapping[tuple[str | None, int], Sequence[MegaflowState]], *, is_partial: bool
 ) -> MegaflowState:
-    targets = recirculations(megaflow)
+    targets, in_port = recirculations(state.megaflow), state.megaflow.in_port
     if not targets or not state.packets or state.verdict is not Verdict.HW:
         return state
     ids = " and ".join(f"recirc_id {target:#x}" for target in targets)
-    following = [each for target in targets for each in behind.get((megaflow.in_port, target), ())]
+    following = [each for target in targets for each in behind.get((in_port, target), ())]
     if not following and is_partial:
         reason = f"the dump may lack the megaflows of {ids}, which take its packets"
         return replace(state, verdict=Verdict.UNCONFIRMED, reason=reason)
@@ -240,7 +201,7 @@ class MegaflowJudge:
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence, self._contradicted = evidence, evidence.contradicted
-        self._hops, self._is_all_offloaded = list[tuple[Megaflow, MegaflowState]](), True
+        self._hops, self._is_all_offloaded = list[MegaflowState](), True
         self._unparsed, self._unparsed_more, self._unjudged, self._uncounted = list[ParseError](), 0, 0, 0
         self._tunnels = dict[tuple[Encapsulation, bool], list[int]]()
 
@@ -259,8 +220,8 @@ class MegaflowJudge:
             self._unjudged += 1
         elif is_here:
             self._uncounted += not state.is_counted
-            self._count_tunnels(megaflow, state)
-        return None if state is None or not is_here or self.keep_hop(megaflow, state) else state
+            self._count_tunnels(state)
+        return None if state is None or not is_here or self.keep_hop(state) else state
 
     def found(self) -> dict[str, Any]:
         """Return the arguments of DumpFindings about all counted megaflows."""
@@ -277,11 +238,11 @@ class MegaflowJudge:
             "has_growth": self._evidence.before is not None,
         }
 
-    def _count_tunnels(self, megaflow: Megaflow, state: MegaflowState) -> None:
+    def _count_tunnels(self, state: MegaflowState) -> None:
         """Count packets that bypass the kernel's IPsec: the NIC or a userspace datapath encapsulates them."""
-        is_held = megaflow.offloaded is Offloaded.YES and state.verdict not in (Verdict.IDLE_HW, Verdict.SW)
+        is_held = state.megaflow.offloaded is Offloaded.YES and state.verdict not in (Verdict.IDLE_HW, Verdict.SW)
         is_held = is_held and Anomaly.NOT_IN_HW not in state.anomalies
-        for outer in encapsulations(megaflow.actions):
+        for outer in encapsulations(state.megaflow.actions):
             is_userspace = outer.out_port is not None
             key = replace(outer, key=None, device=""), is_userspace
             if (is_held or is_userspace) and (key in self._tunnels or len(self._tunnels) < _MAX_TUNNELS):
@@ -294,25 +255,18 @@ class MegaflowJudge:
         self._is_all_offloaded = self._is_all_offloaded and megaflow.offloaded is Offloaded.YES
         return state_of(megaflow, self._evidence.filters, self._evidence.before, self._contradicted)
 
-    def keep_hop(self, megaflow: Megaflow, state: MegaflowState) -> bool:
+    def keep_hop(self, state: MegaflowState) -> bool:
         """Keep a megaflow for `hops` if it is a hop. Return whether it was kept."""
-        is_kept = is_hop(megaflow) and len(self._hops) < MAX_HOPS
+        is_kept = is_hop(state.megaflow) and len(self._hops) < MAX_HOPS
         if is_kept:
-            self._hops.append((megaflow, state))
+            self._hops.append(state)
         return is_kept
 
-    def hops(self) -> tuple[list[tuple[Megaflow, MegaflowState]], list[Hop]]:
-        """Return the hops with their final states, and as parts of chains."""
-        is_partial = self._evidence.is_recorded and self._is_all_offloaded
-        states = judge_continuations(self._hops, is_partial=is_partial)
-        found = [(megaflow, state) for (megaflow, _), state in zip(self._hops, states, strict=True)]
-        return found, [self._hop(*each) for each in found]
-
-    def _hop(self, megaflow: Megaflow, state: MegaflowState) -> Hop:
-        place = megaflow.in_port or "", megaflow.recirc_id, recirculations(megaflow)
-        counters = state.packets, state.hw_packets, state.hw_bytes
-        is_judged = outside_kind_of(megaflow, self._evidence.internal_ports).is_judged
-        return Hop(*place, state.verdict, *counters, is_judged, state.growth, frozenset(output_ports(megaflow)))
+    def hops(self) -> tuple[Sequence[MegaflowState], list[bool]]:
+        """Return the hops with their final states, and whether each should be in hardware."""
+        states = judge_continuations(self._hops, is_partial=self._evidence.is_recorded and self._is_all_offloaded)
+        kinds = (outside_kind_of(state.megaflow, self._evidence.internal_ports) for state in states)
+        return states, [kind.is_judged for kind in kinds]
 
 
 MAX_HOPS = 50_000
@@ -347,7 +301,7 @@ class BlockCounters(Tally):
     def add(self, state: MegaflowState, entry: int, in_port: str | None) -> None:
         self.proof.add(in_port, state.verdict, state.packets, is_new=state.is_new)
         self.verdicts[state.verdict] += 1
-        self.count(state.packets, state.bytes, state.hw_packets, state.hw_bytes, state.growth)
+        self.count(state)
         self.entries.add(entry)
 
     def result(self, *, has_totals: bool = True) -> BlockOffload:
@@ -404,40 +358,38 @@ class OffloadCheck:
         if isinstance(megaflow, ParseError):
             self._judge.note(megaflow)
         elif (state := self._judge.count(megaflow)) is not None:
-            self._add(megaflow, state)
+            self._add(state)
 
-    def _add(self, megaflow: Megaflow, state: MegaflowState) -> None:
+    def _add(self, state: MegaflowState) -> None:
         """Count a megaflow with its final state."""
-        in_port, fields = megaflow.in_port, match_of(megaflow)
+        in_port, fields = state.megaflow.in_port, match_of(state.megaflow)
         found = self.index.locate(in_port, fields)
         if found is None:
-            self._add_outside(megaflow, state, fields)
+            self._add_outside(state, fields)
             return
         entry, block = found
         counters = self.counters[id(block)]
         counters.add(state, entry.number, in_port)
         if self.is_listing:
-            self._list(megaflow, state, block, None)
-        for anomaly in self._anomalies(megaflow, state, fields, entry, block):
+            self.listed.append(ListedMegaflow(state, block, None))
+        for anomaly in self._anomalies(state, fields, entry, block):
             counters.anomalies[anomaly] += 1
             if len(self._examples[anomaly]) < _MAX_EXAMPLES:
-                self._examples[anomaly].append(_example(anomaly, megaflow, fields, block))
+                self._examples[anomaly].append(_example(anomaly, state.megaflow, fields, block))
 
-    def _add_outside(self, megaflow: Megaflow, state: MegaflowState, fields: Fields) -> None:
+    def _add_outside(self, state: MegaflowState, fields: Fields) -> None:
+        megaflow = state.megaflow
         kind = outside_kind_of(megaflow, self.evidence.internal_ports, fields)
         entries = self.overrides.entries(megaflow, fields, kind)
         if entries and is_recent(megaflow.used_s, self.evidence) and self.overrides.add(megaflow, fields, entries):
             return
-        key = self._key_outside(megaflow, state, fields, kind)
-        tally = self.outside.setdefault(key, Tally())
-        tally.count(state.packets, state.bytes, state.hw_packets, state.hw_bytes, state.growth)
+        key = self._key_outside(state, fields, kind)
+        self.outside.setdefault(key, Tally()).count(state)
         if self.is_listing and key[0][0].is_judged:
-            self._list(megaflow, state, None, key[0])
+            self.listed.append(ListedMegaflow(state, None, key[0]))
 
-    def _key_outside(
-        self, megaflow: Megaflow, state: MegaflowState, fields: Fields, kind: OutsideKind
-    ) -> tuple[OutsideKey, Verdict, str]:
-        in_port, reason = "", ""
+    def _key_outside(self, state: MegaflowState, fields: Fields, kind: OutsideKind) -> tuple[OutsideKey, Verdict, str]:
+        megaflow, in_port, reason = state.megaflow, "", ""
         services: tuple[str, ...] = ()
         if kind.is_judged:
             services = self.answers.services(megaflow, fields)
@@ -453,16 +405,10 @@ class OffloadCheck:
             key = (kind, _OTHER_PORTS, services), state.verdict, ""
         return key
 
-    def _list(
-        self, megaflow: Megaflow, state: MegaflowState, block: ExpectedBlock | None, outside: OutsideKey | None
-    ) -> None:
-        tc = filter_of(megaflow, self.evidence.filters)
-        self.listed.append(ListedMegaflow(megaflow, state.verdict, state.packets, state.hw_packets, block, outside, tc))
-
     def _anomalies(
-        self, megaflow: Megaflow, state: MegaflowState, fields: Fields, entry: ServiceEntry, block: ExpectedBlock
+        self, state: MegaflowState, fields: Fields, entry: ServiceEntry, block: ExpectedBlock
     ) -> list[Anomaly]:
-        anomalies = list(state.anomalies)
+        megaflow, anomalies = state.megaflow, list(state.anomalies)
         if is_slow_path(megaflow.actions):
             anomalies.append(Anomaly.SLOW_PATH)
         elif not is_undetermined(megaflow.actions) and not delivers(megaflow, fields, block):
@@ -477,15 +423,11 @@ class OffloadCheck:
             anomalies.append(Anomaly.EXPIRING)
         return anomalies
 
-    def _add_hops(self) -> None:
-        """Count the megaflows that recirculate packets, each by the worst hop of its chains."""
-        found, hops = self._judge.hops()
-        for (megaflow, state), hop in zip(found, judge_chains(hops), strict=True):
-            self._add(megaflow, state.in_chain(hop))
-
     def findings(self) -> OffloadFindings:
-        """Return the findings about all megaflows so far."""
-        self._add_hops()
+        """Return the findings about all megaflows so far. Those that recirculate packets count by the worst hop of
+        their chains."""
+        for state in judge_chains(*self._judge.hops()):
+            self._add(state)
         blocks = tuple(counters.result(has_totals=self.evidence.has_totals) for counters in self.counters.values())
         outside = tuple(
             OutsideTraffic(*key, verdict, reason, **summed((tally,)))

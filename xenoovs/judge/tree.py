@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from xenoovs.datapath.megaflow import Verdict, match_of
-from xenoovs.display import duration
+from xenoovs.datapath.megaflow import Megaflow, Verdict, match_of
 from xenoovs.errors import counted
 from xenoovs.judge.expected import OutsideKind, match_of_fields
 from xenoovs.judge.findings import BlockOffload, ListedMegaflow, OffloadFindings, OutsideKey
-from xenoovs.judge.links import Node, filter_text, tc_to_json
+from xenoovs.judge.links import Node, counts_text, filter_text, tc_to_json
 from xenoovs.judge.report import NO_ANSWERS, block_to_json
 from xenoovs.openflow.text import render_match
 
@@ -22,7 +21,7 @@ class OffloadTree:
     """Has a node for each service, for answers that several services may share, and for other traffic."""
 
     def __init__(self, findings: OffloadFindings) -> None:
-        self._findings, self._has_tc = findings, any(each.tc for each in findings.listed)
+        self._findings, self._has_tc = findings, any(each.state.tc for each in findings.listed)
         self._blocks = defaultdict[int, list[ListedMegaflow]](list)
         self._outside = defaultdict[OutsideKey, list[ListedMegaflow]](list)
         for each in findings.listed:
@@ -90,8 +89,8 @@ class OffloadTree:
         return Node(name, found.verdict, text, self._some(self._blocks[id(found.block)]))
 
     def _traffic(self, name: str, found: Sequence[ListedMegaflow]) -> Node:
-        worst = max((each.verdict for each in found), key=lambda verdict: verdict.badness)
-        return Node(name, worst, counted(sum(each.packets for each in found), "packet"), self._some(found))
+        worst = max((each.state.verdict for each in found), key=lambda verdict: verdict.badness)
+        return Node(name, worst, counted(sum(each.state.packets for each in found), "packet"), self._some(found))
 
     def _some(self, found: Sequence[ListedMegaflow]) -> tuple[Node, ...]:
         nodes = list(map(self._megaflow, found[:_MAX_MEGAFLOWS]))
@@ -100,33 +99,32 @@ class OffloadTree:
         return tuple(nodes)
 
     def _megaflow(self, found: ListedMegaflow) -> Node:
-        megaflow = found.megaflow
-        used = "never used" if megaflow.used_s is None else f"used {duration(megaflow.used_s)} ago"
-        packets = f"{counted(found.packets, 'packet')}, {found.hw_packets} in hardware, {used}"
-        children = [Node(f"{_match(found)} -> {','.join(megaflow.actions)}")]
-        if found.tc is not None:
-            children.append(Node(filter_text(found.tc, megaflow.in_port or "-")))
+        state, megaflow = found.state, found.state.megaflow
+        children = [Node(f"{_match(megaflow)} -> {','.join(megaflow.actions)}")]
+        if state.tc is not None:
+            children.append(Node(filter_text(state.tc, megaflow.in_port or "-")))
         elif self._has_tc and megaflow.layer == "tc":
             children.append(Node("no tc filter has its cookie"))
-        return Node(f"megaflow {megaflow.ufid or '(no ufid)'}", found.verdict, packets, tuple(children))
+        name = f"megaflow {megaflow.ufid or '(no ufid)'}"
+        return Node(name, state.verdict, counts_text(state), tuple(children))
 
 
-def _match(found: ListedMegaflow) -> str:
-    return render_match(match_of_fields(found.megaflow.in_port, match_of(found.megaflow)))
+def _match(megaflow: Megaflow) -> str:
+    return render_match(match_of_fields(megaflow.in_port, match_of(megaflow)))
 
 
 def _megaflows(found: Iterable[ListedMegaflow]) -> list[dict[str, object]]:
     return [
         {
-            "ufid": each.megaflow.ufid,
-            "in_port": each.megaflow.in_port,
-            "match": _match(each),
-            "actions": ",".join(each.megaflow.actions),
-            "verdict": each.verdict.value,
-            "packets": each.packets,
-            "hw_packets": each.hw_packets,
-            "used_s": each.megaflow.used_s,
-            "tc": None if each.tc is None else tc_to_json(each.tc),
+            "ufid": state.megaflow.ufid,
+            "in_port": state.megaflow.in_port,
+            "match": _match(state.megaflow),
+            "actions": ",".join(state.megaflow.actions),
+            "verdict": state.verdict.value,
+            "packets": state.packets,
+            "hw_packets": state.hw_packets,
+            "used_s": state.megaflow.used_s,
+            "tc": tc_to_json(state.tc),
         }
-        for each in found
+        for state in (each.state for each in found)
     ]

@@ -23,8 +23,8 @@ from xenoovs.datapath.parse import scan_dump
 from xenoovs.datapath.tc import TcCounters, TcFilter, cookie_of_ufid
 from xenoovs.errors import ParseError, SwitchUnreachable
 from xenoovs.judge.expected import expected_services
-from xenoovs.judge.findings import BlockOffload, OffloadFindings
-from xenoovs.judge.offload import MegaflowState, state_of
+from xenoovs.judge.findings import BlockOffload, MegaflowState, OffloadFindings
+from xenoovs.judge.offload import state_of
 from xenoovs.model.balancer import Protocol
 from xenoovs.model.block_key import BlockKey, KeyField
 from xenoovs.model.load import load_config

@@ -12,7 +12,8 @@ from xenoovs.datapath.parse import parse_dump, parse_megaflow, scan_dump
 from xenoovs.evidence.evidence import BridgePorts, Evidence
 from xenoovs.evidence.samples import DatapathSample, sample_of
 from xenoovs.judge.bridge import BridgeFindings, check_bridge
-from xenoovs.judge.chains import Hop, judge_chains, link_chains, recirculations
+from xenoovs.judge.chains import judge_chains, link_chains, recirculations
+from xenoovs.judge.findings import MegaflowState
 
 HW, TC_SW, SW = ", offloaded:yes, dp:tc", ", dp:tc", ", dp:ovs"
 NEW, ESTABLISHED = ",ct_state(0x21/0x21)", ",ct_state(0x22/0x23)"
@@ -155,15 +156,19 @@ def test_many_roots_that_share_many_next_hops_take_no_time() -> None:
     """Work that grew with the product would take hours here."""
     roots = [_hop(0, (1,), 10, 10)] * 20_000
     hops = [*roots, *[_hop(1, (), 10, 0)] * 20_000]
-    links = link_chains(hops)
-    assert {hop.hw_packets for hop in judge_chains(hops)} == {0}
+    is_judged = [True] * len(hops)
+    links = link_chains(hops, is_judged)
+    assert {hop.hw_packets for hop in judge_chains(hops, is_judged)} == {0}
     assert {(link.failing, link.depth) for link in links[:20_000]} == {(20_000, 1)}
     assert {link.root for link in links[20_000:]} == {0}
 
 
-def _hop(recirc_id: int, targets: tuple[int, ...], packets: int, hw_packets: int, in_port: str = "p0") -> Hop:
+def _hop(recirc_id: int, targets: tuple[int, ...], packets: int, hw_packets: int, in_port: str = "p0") -> MegaflowState:
     verdict = Verdict.HW if hw_packets else Verdict.TC_SW
-    return Hop(in_port, recirc_id, targets, verdict, packets, hw_packets, 10 * hw_packets)
+    actions = ",".join(f"recirc({target:#x})" for target in targets) or "p1"
+    keys = f"recirc_id({recirc_id:#x}),in_port({in_port})"
+    megaflow = parse_megaflow(f"{keys}, packets:{packets}, bytes:0, used:0.1s, actions:{actions}")
+    return MegaflowState(megaflow, verdict, packets, 0, hw_packets, 10 * hw_packets)
 
 
 @pytest.mark.parametrize(
@@ -186,8 +191,8 @@ def _hop(recirc_id: int, targets: tuple[int, ...], packets: int, hw_packets: int
         "a hop without neighbours is judged alone",
     ],
 )
-def test_packets_of_hops_in_hardware(hops: list[Hop], in_hardware: list[int]) -> None:
-    judged = judge_chains(hops)
+def test_packets_of_hops_in_hardware(hops: list[MegaflowState], in_hardware: list[int]) -> None:
+    judged = judge_chains(hops, [True] * len(hops))
     assert [hop.hw_packets for hop in judged] == in_hardware
     assert [hop.verdict is Verdict.HW for hop in judged] == [hop.hw_packets == hop.packets > 0 for hop in judged]
     assert [hop.hw_bytes for hop in judged] == [10 * packets for packets in in_hardware]

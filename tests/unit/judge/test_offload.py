@@ -22,9 +22,9 @@ from xenoovs.datapath.tc import TcCounters, TcFilter, cookie_of_ufid, parse_tc_j
 from xenoovs.evidence.evidence import BridgePorts, Evidence
 from xenoovs.evidence.samples import NO_GROWTH, DatapathSample, Growth, id_of, sampled
 from xenoovs.judge.expected import OutsideKind, expected_services
-from xenoovs.judge.findings import Anomaly, OffloadFindings, carry_over, part_of
+from xenoovs.judge.findings import Anomaly, MegaflowState, OffloadFindings, carry_over, part_of
 from xenoovs.judge.links import tree_lines
-from xenoovs.judge.offload import MegaflowState, check_dump, state_of
+from xenoovs.judge.offload import check_dump, state_of
 from xenoovs.judge.report import outside_rows, service_rows, total_row
 from xenoovs.judge.tree import OffloadTree
 from xenoovs.model.balancer import Protocol, Returns

@@ -14,7 +14,7 @@ from xenoovs.evidence.evidence import Evidence, Shape
 from xenoovs.evidence.samples import filter_of
 from xenoovs.judge.chains import ChainLink
 from xenoovs.judge.expected import ExpectedBlock, ExpectedService
-from xenoovs.judge.offload import MegaflowState
+from xenoovs.judge.findings import MegaflowState
 from xenoovs.judge.why.log import Refusal, parse_refusals
 from xenoovs.judge.why.reason import Reason
 from xenoovs.openflow.flow import Flow

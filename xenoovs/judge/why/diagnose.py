@@ -11,7 +11,7 @@ from xenoovs.datapath.outer import encapsulations
 from xenoovs.errors import counted
 from xenoovs.evidence.evidence import Evidence, Shape
 from xenoovs.evidence.samples import NO_GROWTH, Growth, PortFinding
-from xenoovs.judge.chains import ChainLink, Hop, link_chains
+from xenoovs.judge.chains import ChainLink, link_chains
 from xenoovs.judge.expected import (
     AnswerFinder,
     BlockIndex,
@@ -24,7 +24,7 @@ from xenoovs.judge.expected import (
     match_of_fields,
     outside_kind_of,
 )
-from xenoovs.judge.findings import Anomaly
+from xenoovs.judge.findings import Anomaly, MegaflowState
 from xenoovs.judge.foreign import (
     ExtraBits,
     OverrideCounter,
@@ -33,7 +33,7 @@ from xenoovs.judge.foreign import (
     overriding_flows,
     unwildcarding_flows,
 )
-from xenoovs.judge.offload import MegaflowJudge, MegaflowState, ProofCounter, is_recent
+from xenoovs.judge.offload import MegaflowJudge, ProofCounter, is_recent
 from xenoovs.judge.why.case import (
     DOCA_LAYER,
     OFFLOAD_INFO,
@@ -93,7 +93,7 @@ def select_candidates(
         if evidence.ports is not None and not evidence.ports.has(megaflow):
             continue
         state = judge.state_of(megaflow)
-        if state is None or not judge.keep_hop(megaflow, state):
+        if state is None or not judge.keep_hop(state):
             selector.add(megaflow, state)
     selector.add_hops(*judge.hops())
     return selector.selection()
@@ -131,9 +131,9 @@ class _Selector:
         found = self._overrides.overridden(megaflow, self._evidence.internal_ports)
         return tuple(BlockOverride(entry.service, blocks) for entry, blocks in found)
 
-    def add_hops(self, found: Sequence[tuple[Megaflow, MegaflowState]], hops: Sequence[Hop]) -> None:
-        for (megaflow, state), link in zip(found, link_chains(hops), strict=True):
-            self.add(megaflow, state, link, None if link.before is None else found[link.before][0])
+    def add_hops(self, hops: Sequence[MegaflowState], is_judged: Sequence[bool]) -> None:
+        for state, link in zip(hops, link_chains(hops, is_judged), strict=True):
+            self.add(state.megaflow, state, link, None if link.before is None else hops[link.before].megaflow)
 
     def add(
         self,
