@@ -23,7 +23,7 @@ from xenoovs.compile.offloadable.table import (
     version_or_default,
 )
 from xenoovs.compile.program import Program, compile_onto
-from xenoovs.dataclass import dataclass, replace
+from xenoovs.dataclass import replace
 from xenoovs.datapath.megaflow import Megaflow, Verdict, verdict_of
 from xenoovs.datapath.parse import MAYBE_FILTERED, Hints, scan_dump
 from xenoovs.errors import ParseError, counted, first_names, worded
@@ -31,11 +31,11 @@ from xenoovs.evidence.collector import Collector, NamedBridges, finish_leftovers
 from xenoovs.evidence.dump_file import open_dump
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.expected import ExpectedService, expected_services
-from xenoovs.judge.why.case import Case
 from xenoovs.judge.why.diagnose import (
     Attribution,
     DiagnosisGroup,
     MegaflowFilter,
+    ReadFlows,
     Selection,
     describe,
     diagnose,
@@ -212,97 +212,99 @@ def why_command(
             else:
                 checker = block_checker(balancer, collector)
                 name, program, missing = balancer.uplinks.bridge, checker.program, checker.remarks
-            question = LiveQuestion(name, selected, program, 0 if is_replaying() else listen_s, reinstall, probe_driver)
-            findings = find_live(question, collector, (*finish_leftovers(switch.endpoint), *missing))
+            findings = find_live(
+                collector,
+                name,
+                selected,
+                program,
+                listen_s=0 if is_replaying() else listen_s,
+                reinstall=reinstall,
+                probe_driver=probe_driver,
+                notes=(*finish_leftovers(switch.endpoint), *missing),
+            )
     else:
         given_version = None if version is None else render_version(version)
         evidence = recorded_evidence(from_log, version=given_version, config=config)
         findings = find_recorded(balancer, selected, from_dump, from_flows, evidence)
-    selection, nothing = findings.selection, selected.describe_none(is_recorded=from_dump is not None)
-    output.show(
-        lambda: to_json(findings.diagnoses, selection, notes=findings.notes),
-        lambda: show(findings, nothing=nothing, has_config=config is not None),
-    )
+    nothing = selected.describe_none(is_recorded=from_dump is not None)
+    output.show(lambda: to_json(findings), lambda: show(findings, nothing=nothing, has_config=config is not None))
     return _status(findings)
 
 
-@dataclass(frozen=True, slots=True)
-class WhyFindings:
-    """The result. `notes`: what was undone of an earlier run, and what could not be read. `is_filtered`: whether the
-    dump may lack megaflows in software, as all of it is offloaded."""
-
-    selection: Selection
-    diagnoses: tuple[Case, ...]
-    notes: tuple[str, ...]
-    is_filtered: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LiveQuestion:
-    """Which megaflows of a running Open vSwitch are explained, and how.
+def find_live(
+    collector: Collector,
+    bridge: str,
+    selected: MegaflowFilter,
+    program: Program | None,
+    *,
+    listen_s: float,
+    reinstall: bool,
+    probe_driver: bool,
+    notes: tuple[str, ...],
+) -> Selection:
+    """Explain the current megaflows. Raises SwitchError.
 
     `program`: of the config; None to judge every megaflow by itself. `listen_s`: how long to read the log of
     ovs-vswitchd; 0 for not at all. `reinstall`: whether Open vSwitch reinstalls all megaflows during that time.
-    `probe_driver`: whether to try refused rules with skip_sw.
+    `probe_driver`: whether to try refused rules with skip_sw. `notes`: about what was done before.
     """
-
-    bridge: str
-    selected: MegaflowFilter
-    program: Program | None
-    listen_s: float
-    reinstall: bool
-    probe_driver: bool
-
-
-def find_live(question: LiveQuestion, collector: Collector, notes: tuple[str, ...]) -> WhyFindings:
-    """Explain the current megaflows. `notes`: about what was done before. Raises SwitchError."""
-    program = question.program
     services = () if program is None else expected_services(program)
-    selection, evidence = _select(question, services, collector)
+
+    def select(collector: Collector) -> tuple[Selection, Evidence]:
+        # A ufid selects one megaflow on any bridge; other conditions select on the bridge of the config.
+        evidence, chosen = collector.megaflows(bridge, is_whole=selected.ufid is not None), selected
+        if program is None:
+            chosen = replace(selected, internal_ports=evidence.internal_ports)
+        else:
+            evidence = replace(evidence, ports=None)
+        # A line that is cut off because flows changed meanwhile belongs to a megaflow that is gone.
+        megaflows = (found for found in scan_dump(evidence.lines) if not isinstance(found, ParseError))
+        return select_candidates(megaflows, services, chosen.selects, evidence), evidence
+
+    selection, evidence = select(collector)
     sampled = _sample_notes(selection, evidence)
     if not selection.candidates:
-        return WhyFindings(selection, (), (*notes, *sampled))
-    held = (candidate.megaflow for candidate in selection.candidates if candidate.held is not None)
+        selection.notes = (*notes, *sampled)
+        return selection
+    held = [candidate.megaflow for candidate in selection.candidates if candidate.held is not None]
     known = collector.host_of_megaflows(evidence, held)
-    if _should_listen(question, selection, known):
-        known = collector.listen(known, seconds=question.listen_s, is_reinstalling=question.reinstall)
+    if reinstall or (listen_s and _logs_more(selection, known)):
+        known = collector.listen(known, seconds=listen_s, is_reinstalling=reinstall)
     notes = (*notes, *known.remarks)
-    if question.reinstall:
+    if reinstall:
         # Rules that are installed again have new counters: their growth needs two new samples.
         again = Collector(collector.switch, interval_s=collector.interval_s, target=collector.target)
-        now, evidence = _select(question, services, again)
+        now, evidence = select(again)
         if now.candidates or now.in_hardware or now.unconfirmed:
-            if lost := sum(each.held is not None for each in selection.candidates):
-                notes = (*notes, f"before Open vSwitch reinstalled megaflows, the NIC did not use {lost} of its rules")
+            if held:
+                notes = (
+                    *notes,
+                    f"before Open vSwitch reinstalled megaflows, the NIC did not use {len(held)} of its rules",
+                )
             selection, sampled = now, _sample_notes(now, evidence)
             known = replace(evidence, host=known.host, logs=known.logs)
         else:
             notes = (*notes, "no packet came while Open vSwitch reinstalled megaflows; these are from before")
     # Their rules are in traffic control, and not in the NIC.
     candidates = (each for each in selection.candidates if each.verdict is Verdict.TC_SW and each.held is None)
-    refused = tuple(each.megaflow for each in candidates)
-    known = collector.refused_rules(known, refused, is_probing=question.probe_driver)
+    known = collector.refused_rules(known, tuple(each.megaflow for each in candidates), is_probing=probe_driver)
+    _attribute(selection, program, services, known, partial(collector.foreign_flows, bridge))
+    selection.candidates = diagnose(selection, known)
+    selection.notes = (*notes, *sampled, *known.remarks)
+    return selection
+
+
+def _attribute(
+    selection: Selection,
+    program: Program | None,
+    services: tuple[ExpectedService, ...],
+    evidence: Evidence,
+    read_foreign: ReadFlows,
+) -> None:
     if program is not None:
-        foreign = partial(collector.foreign_flows, question.bridge)
-        selection = Attribution(
-            services, question.bridge, own_mask_of(program, lambda: known.version), foreign
-        ).attribute(selection)
-    return WhyFindings(selection, diagnose(selection, known), (*notes, *sampled, *known.remarks))
-
-
-def _select(
-    question: LiveQuestion, services: tuple[ExpectedService, ...], collector: Collector
-) -> tuple[Selection, Evidence]:
-    selected = question.selected
-    # A ufid selects one megaflow on any bridge; other conditions select on the bridge of the config.
-    evidence = collector.megaflows(question.bridge, is_whole=selected.ufid is not None)
-    if question.program is None:
-        selected = replace(selected, internal_ports=evidence.internal_ports)
-    else:
-        evidence = replace(evidence, ports=None)
-    # A line that is cut off because flows changed meanwhile belongs to a megaflow that is gone.
-    megaflows = (found for found in scan_dump(evidence.lines) if not isinstance(found, ParseError))
-    return select_candidates(megaflows, services, selected.selects, evidence), evidence
+        own_mask = own_mask_of(program, lambda: evidence.version)
+        attribution = Attribution(services, program.balancer.uplinks.bridge, own_mask, read_foreign)
+        selection.candidates = list(map(attribution.attributed, selection.candidates))
 
 
 def _sample_notes(selection: Selection, evidence: Evidence) -> tuple[str, ...]:
@@ -310,13 +312,10 @@ def _sample_notes(selection: Selection, evidence: Evidence) -> tuple[str, ...]:
     return (*evidence.remarks, *growth_remarks(selection, evidence), *contradictions)
 
 
-def _should_listen(question: LiveQuestion, selection: Selection, evidence: Evidence) -> bool:
+def _logs_more(selection: Selection, evidence: Evidence) -> bool:
     """Return whether the log may grow: Open vSwitch logs nothing about rules in traffic control or without offload."""
-    if question.reinstall:
-        return True
     untranslated = any(each.verdict is not Verdict.TC_SW and each.held is None for each in selection.candidates)
-    running = evidence.offload
-    return bool(question.listen_s and untranslated and (running is None or running.is_on))
+    return untranslated and (evidence.offload is None or evidence.offload.is_on)
 
 
 _HOST = "settings, ports and devices of the dump's host were not checked: run `xenoovs doctor` there"
@@ -327,7 +326,7 @@ _MAX_UNDECIDED = 3
 
 def find_recorded(
     balancer: Balancer | None, selected: MegaflowFilter, dump: Path, flows: Path | None, evidence: Evidence
-) -> WhyFindings:
+) -> Selection:
     """Explain the megaflows of a dump. Without a config every megaflow is judged by itself. `evidence`: what is known
     besides the files. Raises OSError, CompileError, ParseError for the flows and for a dump without a megaflow."""
     observed = read_flows(flows) if flows is not None else ()
@@ -341,26 +340,23 @@ def find_recorded(
         selection = select_candidates(megaflows, services, selected.selects, evidence)
     # With a config, megaflows that a filter left out show as absent blocks.
     lacks = bool(selection.absent if services else selection.in_hardware or selection.unconfirmed)
-    is_filtered = lacks and hints.is_filtered(is_complete=lines.is_complete)
-    notes = (
+    selection.is_filtered = lacks and hints.is_filtered(is_complete=lines.is_complete)
+    selection.notes = (
         *lines.remarks(),
         *(f"{counted(number, 'megaflow')}: {text}" for text, number in depends.most_common(_MAX_UNDECIDED)),
         *(f"a line of the dump could not be read: {error}" for error in unparsed),
-        *((MAYBE_FILTERED,) if is_filtered else ()),
+        *((MAYBE_FILTERED,) if selection.is_filtered else ()),
         *((recorded_remark("why"),) if selection.in_hardware else ()),
     )
     if not selection.candidates:
-        return WhyFindings(selection, (), notes, is_filtered)
-    if program is not None:
-        foreign = None if flows is None else tuple(seen.flow for seen in observed if is_foreign(seen.flow.cookie))
-        bridge = program.balancer.uplinks.bridge
-        selection = Attribution(
-            services, bridge, own_mask_of(program, lambda: evidence.version), lambda: foreign
-        ).attribute(selection)
-    missing = [_HOST, *([] if evidence.logs else [_LOG])]
+        return selection
+    foreign = None if flows is None else tuple(seen.flow for seen in observed if is_foreign(seen.flow.cookie))
+    _attribute(selection, program, services, evidence, lambda: foreign)
+    selection.candidates = diagnose(selection, evidence)
+    selection.notes = (*selection.notes, _HOST, *([] if evidence.logs else [_LOG]))
     if evidence.version is None:
-        missing.append(_VERSION.format(version=render_version(DEFAULT_VERSION)))
-    return WhyFindings(selection, diagnose(selection, evidence), (*notes, *missing))
+        selection.notes = (*selection.notes, _VERSION.format(version=render_version(DEFAULT_VERSION)))
+    return selection
 
 
 def _judged_without_m(megaflows: Iterable[Megaflow], version: str | None, depends: Counter[str]) -> Iterator[Megaflow]:
@@ -394,13 +390,12 @@ def _read_whole(lines: Iterable[str], unparsed: list[ParseError]) -> Iterator[Me
         raise unparsed[0]
 
 
-def _status(findings: WhyFindings) -> int:
-    selection = findings.selection
+def _status(selection: Selection) -> int:
     if selection.candidates or selection.contradicted:
         return EXIT_DIFFERS
     if selection.unjudged:
         return EXIT_FAILED
-    if selection.unconfirmed or findings.is_filtered:
+    if selection.unconfirmed or selection.is_filtered:
         return EXIT_NOTHING_SEEN
     return EXIT_OK if selection.in_hardware else EXIT_NOTHING_SEEN
 
@@ -420,13 +415,12 @@ def _ending_properly() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def show(findings: WhyFindings, *, nothing: str, has_config: bool = True) -> None:
+def show(selection: Selection, *, nothing: str, has_config: bool = True) -> None:
     """Print groups of megaflows with their reasons, then notes and totals, or `nothing` if none was selected."""
-    for found in group(findings.diagnoses):
+    for found in group(selection.candidates):
         _show_group(found, has_config=has_config)
-    for note in findings.notes:
+    for note in selection.notes:
         print_text(f"note: {note}", indent="      ")
-    selection = findings.selection
     if selection.unjudged:
         hidden = f"{counted(selection.unjudged, 'megaflow')} {worded(selection.unjudged, 'runs', 'run')}"
         print_text(f"the dump does not show where {hidden}: it was made without -m")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
 
 import pytest
@@ -13,6 +13,7 @@ from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.expected import expected_services
+from xenoovs.judge.why.case import Case
 from xenoovs.judge.why.diagnose import (
     Attribution,
     MegaflowFilter,
@@ -87,9 +88,9 @@ class _Reader:
         return self.flows
 
 
-def _attributed(lines: Sequence[str], reader: _Reader) -> Selection:
+def _attributed(lines: Sequence[str], reader: _Reader) -> Iterable[Case]:
     selection = select_candidates(map(parse_megaflow, lines), SERVICES, MegaflowFilter().selects)
-    return Attribution(SERVICES, "ovsbr1", lambda _: None, reader).attribute(selection)
+    return map(Attribution(SERVICES, "ovsbr1", lambda _: None, reader).attributed, selection.candidates)
 
 
 Widened = tuple[tuple[tuple[str, int], ...], frozenset[str], tuple[Flow, ...] | None]
@@ -110,7 +111,7 @@ def test_flows_are_read_once_where_a_mask_is_not_ours(
     lines: list[str], found: list[Widened | None], reads: int
 ) -> None:
     reader = _Reader(TOS, parse_flow("priority=3000,udp,nw_dst=10.0.0.1 actions=drop"))
-    bits = (one.unwildcarded for one in _attributed(lines, reader).candidates)
+    bits = (one.unwildcarded for one in _attributed(lines, reader))
     assert [None if each is None else (each.fields, each.added, each.flows) for each in bits] == found
     assert reader.calls == reads
 
@@ -118,5 +119,5 @@ def test_flows_are_read_once_where_a_mask_is_not_ours(
 def test_a_megaflow_outside_all_blocks_is_not_attributed() -> None:
     asked = MegaflowFilter(source=ip_address("10.0.0.1")).selects
     selection = select_candidates([megaflow(keys="skb_mark(0x5)")], (), asked)
-    (candidate,) = Attribution((), "ovsbr1", lambda _: None, _Reader(TOS)).attribute(selection).candidates
-    assert candidate.unwildcarded is None
+    (candidate,) = selection.candidates
+    assert Attribution((), "ovsbr1", lambda _: None, _Reader(TOS)).attributed(candidate).unwildcarded is None

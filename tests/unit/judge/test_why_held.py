@@ -97,7 +97,7 @@ def test_a_rule_without_a_counter_is_unconfirmed() -> None:
         for cookie, rule in filters.items()
     }
     selection = select_candidates(megaflows, SERVICES, MegaflowFilter().selects, Evidence(filters=unknown))
-    assert (selection.candidates, selection.in_hardware) == ((), 0)
+    assert (selection.candidates, selection.in_hardware) == ([], 0)
     assert selection.unconfirmed == selection.uncounted == BLOCKS
 
 

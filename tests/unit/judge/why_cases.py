@@ -79,7 +79,7 @@ def case(found: Megaflow | None = None, *, seen: HostFacts | None = None, eviden
 def shown(found: Case) -> str:
     """The reasons of its diagnosis: cause, likelihood and text, and below them the evidence, fixes and source."""
     known = found.evidence
-    (diagnosed,) = diagnose(Selection((found,), 0, 0, known.in_hardware, layers=known.layers), known)
+    (diagnosed,) = diagnose(Selection([found], shapes={*known.in_hardware}, layers={*known.layers}), known)
     return "\n".join(map(_reason, diagnosed.reasons))
 
 

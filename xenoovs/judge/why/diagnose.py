@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from functools import cache
 
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.ipsec import address_text
@@ -14,7 +15,6 @@ from xenoovs.evidence.samples import NO_GROWTH, Growth, PortFinding
 from xenoovs.judge.chains import ChainLink, link_chains
 from xenoovs.judge.expected import (
     AnswerFinder,
-    BlockIndex,
     ExpectedService,
     ServiceEntry,
     delivers,
@@ -55,24 +55,28 @@ _MAX_CANDIDATES = 100_000
 """Most megaflows to diagnose; each takes about 2 kB."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Selection:
     """The megaflows to diagnose. `left_out`: number of further megaflows that are not in hardware. `unconfirmed`:
     number of megaflows in the NIC without a counter that proves that it forwards by them. `chained`: number of
-    megaflows in hardware whose chains have another one that is not. `absent`: number of blocks without a megaflow."""
+    megaflows in hardware whose chains have another one that is not. `absent`: number of blocks without a megaflow.
+    `notes`: what was undone of an earlier run, and what could not be read. `is_filtered`: whether the dump may lack
+    megaflows in software, as all of it is offloaded."""
 
-    candidates: tuple[Case, ...]
-    in_hardware: int
-    unjudged: int
-    shapes: frozenset[Shape]
+    candidates: list[Case] = field(default_factory=list)
+    in_hardware: int = 0
+    unjudged: int = 0
+    shapes: set[Shape] = field(default_factory=set)
     left_out: int = 0
-    layers: frozenset[str] = frozenset()
+    layers: set[str] = field(default_factory=set)
     unconfirmed: int = 0
     uncounted: int = 0
     growth: Growth = NO_GROWTH
     ports: tuple[PortFinding, ...] = ()
     chained: int = 0
     absent: int = 0
+    notes: tuple[str, ...] = ()
+    is_filtered: bool = False
 
     @property
     def contradicted(self) -> tuple[PortFinding, ...]:
@@ -87,38 +91,40 @@ def select_candidates(
     evidence: Evidence | None = None,
 ) -> Selection:
     """Select the megaflows to diagnose; those that recirculate come last. Without services each is judged alone."""
-    evidence = evidence or Evidence()
-    selector, judge = _Selector(evidence, tuple(services), is_selected), MegaflowJudge(evidence)
+    evidence, listed = evidence or Evidence(), tuple(services)
+    selector, judge = _Selector(evidence, listed, is_selected), MegaflowJudge(evidence)
     for megaflow in megaflows:
         if evidence.ports is not None and not evidence.ports.has(megaflow):
             continue
         state = judge.state_of(megaflow)
         if state is None or not judge.keep_hop(state):
             selector.add(megaflow, state)
-    selector.add_hops(*judge.hops())
-    return selector.selection()
+    hops, is_judged = judge.hops()
+    for state, link in zip(hops, link_chains(hops, is_judged), strict=True):
+        selector.add(state.megaflow, state, link, None if link.before is None else hops[link.before].megaflow)
+    found, unproven = selector.found, selector.proof.unproven()
+    found.in_hardware -= unproven
+    found.unconfirmed += unproven
+    found.absent = sum(id(block) not in selector.present for service in listed for block in service.blocks)
+    return found
 
 
 class _Selector:
-    """Sorts megaflows into those to diagnose and those that are only counted."""
+    """Sorts megaflows into those to diagnose and those that are only counted. `present`: ids of blocks with some."""
 
     def __init__(
         self, evidence: Evidence, services: tuple[ExpectedService, ...], is_selected: Callable[[Case], bool]
     ) -> None:
-        self._evidence, self._is_selected, self._services = evidence, is_selected, services
+        self._evidence, self._is_selected = evidence, is_selected
         self._index = index_blocks(services)
         self._overrides = OverrideCounter(self._index)
         self._answers = AnswerFinder(services, self._overrides.index)
-        self._candidates, self._shapes, self._layers = list[Case](), set[Shape](), set[str]()
-        self._present = set[int]()
-        self._in_hardware = self._unjudged = self._left_out = self._uncounted = self._unconfirmed = self._chained = 0
-        self._growth = NO_GROWTH
-        self._proof = ProofCounter()
+        self.found, self.present, self.proof = Selection(ports=evidence.port_checks), set[int](), ProofCounter()
 
     def _candidate(self, megaflow: Megaflow, verdict: Verdict | None) -> Case:
         block = self._index.find(megaflow)
         if block is not None:
-            self._present.add(id(block))
+            self.present.add(id(block))
             return Case(megaflow, verdict or Verdict.ABSENT, block, self._evidence)
         answers = self._answers.find(megaflow, self._evidence.internal_ports)
         overrides = () if answers else self._overridden(megaflow)
@@ -131,10 +137,6 @@ class _Selector:
         found = self._overrides.overridden(megaflow, self._evidence.internal_ports)
         return tuple(BlockOverride(entry.service, blocks) for entry, blocks in found)
 
-    def add_hops(self, hops: Sequence[MegaflowState], is_judged: Sequence[bool]) -> None:
-        for state, link in zip(hops, link_chains(hops, is_judged), strict=True):
-            self.add(state.megaflow, state, link, None if link.before is None else hops[link.before].megaflow)
-
     def add(
         self,
         megaflow: Megaflow,
@@ -143,51 +145,34 @@ class _Selector:
         before: Megaflow | None = None,
     ) -> None:
         """Add a megaflow. `link`, `before`: as in Case."""
-        verdict = state.verdict if state is not None else None
+        found, verdict = self.found, state.verdict if state is not None else None
         held = state if _is_held(megaflow, state) else None
-        self._layers.add((megaflow.layer or "") if megaflow.offloaded is None else "offloaded")
+        found.layers.add((megaflow.layer or "") if megaflow.offloaded is None else "offloaded")
         if is_of_doca(megaflow):
-            self._layers.add(DOCA_LAYER)
-        if (held or verdict in _UNREFUSED) and len(self._shapes) < _MAX_CANDIDATES:
-            self._shapes.add(shape_of(megaflow))
+            found.layers.add(DOCA_LAYER)
+        if (held or verdict in _UNREFUSED) and len(found.shapes) < _MAX_CANDIDATES:
+            found.shapes.add(shape_of(megaflow))
         candidate = replace(self._candidate(megaflow, verdict), held=held, link=link, before=before)
         if not self._is_selected(candidate):
             return
         if state is not None:
-            self._growth += state.growth or NO_GROWTH
-            self._uncounted += not state.is_counted
+            found.growth += state.growth or NO_GROWTH
+            found.uncounted += not state.is_counted
         if verdict is None:
-            self._unjudged += 1
+            found.unjudged += 1
         elif verdict in _UNREFUSED and link is not None and link.is_in_software:
-            self._chained += 1
+            found.chained += 1
         elif verdict is Verdict.UNCONFIRMED:
-            self._unconfirmed += 1
+            found.unconfirmed += 1
         elif verdict is Verdict.HW:
-            self._in_hardware += 1
+            found.in_hardware += 1
             if state is not None and candidate.block is not None:
                 key = id(candidate.block), megaflow.in_port
-                self._proof.add(key, verdict, state.packets, is_new=state.is_new)
-        elif len(self._candidates) < _MAX_CANDIDATES:
-            self._candidates.append(candidate)
+                self.proof.add(key, verdict, state.packets, is_new=state.is_new)
+        elif len(found.candidates) < _MAX_CANDIDATES:
+            found.candidates.append(candidate)
         else:
-            self._left_out += 1
-
-    def selection(self) -> Selection:
-        unproven = self._proof.unproven()
-        return Selection(
-            tuple(self._candidates),
-            self._in_hardware - unproven,
-            self._unjudged,
-            frozenset(self._shapes),
-            self._left_out,
-            frozenset(self._layers),
-            self._unconfirmed + unproven,
-            self._uncounted,
-            self._growth,
-            self._evidence.port_checks,
-            self._chained,
-            sum(id(block) not in self._present for service in self._services for block in service.blocks),
-        )
+            found.left_out += 1
 
 
 _UNREFUSED = (Verdict.HW, Verdict.UNCONFIRMED)
@@ -200,10 +185,10 @@ def _is_held(megaflow: Megaflow, state: MegaflowState | None) -> bool:
     return Anomaly.NOT_IN_HW not in state.anomalies
 
 
-def diagnose(selection: Selection, evidence: Evidence) -> tuple[Case, ...]:
-    """Return the reasons for each candidate, in the order of the dump."""
-    known = replace(evidence, in_hardware=selection.shapes, layers=selection.layers)
-    return tuple(_diagnose(replace(case, evidence=known)) for case in selection.candidates)
+def diagnose(selection: Selection, evidence: Evidence) -> list[Case]:
+    """Return the candidates with their reasons, in the order of the dump."""
+    known = replace(evidence, in_hardware=frozenset(selection.shapes), layers=frozenset(selection.layers))
+    return [_diagnose(replace(case, evidence=known)) for case in selection.candidates]
 
 
 def _diagnose(case: Case) -> Case:
@@ -349,16 +334,19 @@ _MAIN_KEYS = frozenset(
 )
 
 
-def to_json(diagnoses: Iterable[Case], selection: Selection, *, notes: Iterable[str]) -> dict[str, object]:
-    """Return the diagnoses for JSON, in the order of the dump. `notes`: what could not be read."""
-    megaflows = [_diagnosis(found) for found in diagnoses]
-    counts = {"in_hardware": selection.in_hardware, "in_hardware_in_chains": selection.chained}
-    return {**counts, "unconfirmed": selection.unconfirmed, "megaflows": megaflows, "notes": list(notes)}
+def to_json(selection: Selection) -> dict[str, object]:
+    """Return the diagnoses for JSON, in the order of the dump."""
+    return {
+        "in_hardware": selection.in_hardware,
+        "in_hardware_in_chains": selection.chained,
+        "unconfirmed": selection.unconfirmed,
+        "megaflows": [_diagnosis(found) for found in selection.candidates],
+        "notes": list(selection.notes),
+    }
 
 
 def _diagnosis(found: Case) -> dict[str, object]:
-    megaflow: Megaflow = found.megaflow
-    block = found.block
+    megaflow, block = found.megaflow, found.block
     return {
         "ufid": megaflow.ufid,
         "verdict": found.verdict.value,
@@ -391,28 +379,23 @@ ReadFlows = Callable[[], tuple[Flow, ...] | None]
 _Key = tuple[str, str | None, ExtraBits, frozenset[str]]
 
 
-@dataclass(slots=True)
 class Attribution:
-    """Finds the foreign flows that un-wildcard bits of megaflows. Calls `read_foreign` at most once."""
+    """Finds the foreign flows that un-wildcard bits of megaflows."""
 
-    services: tuple[ExpectedService, ...]
-    bridge: str
-    own_mask: OwnMask
-    read_foreign: ReadFlows
-    _results: dict[_Key, UnwildcardedBits] = field(default_factory=dict)
-    _foreign: list[tuple[Flow, ...] | None] = field(default_factory=list)
+    def __init__(
+        self, services: tuple[ExpectedService, ...], bridge: str, own_mask: OwnMask, read_foreign: ReadFlows
+    ) -> None:
+        """Take what the flows of the bridge are for. Calls `read_foreign` at most once."""
+        self._bridge, self._flows = bridge, cache(read_foreign)
+        self._counter, self._index = UnwildcardCounter(own_mask), index_blocks(services)
+        self._results = dict[_Key, UnwildcardedBits]()
 
-    def attribute(self, selection: Selection) -> Selection:
-        """Return the selection with the un-wildcarded bits. Raises what `read_foreign` raises."""
-        counter, index = UnwildcardCounter(self.own_mask), index_blocks(self.services)
-        found = (self._attributed(each, counter, index) for each in selection.candidates)
-        return replace(selection, candidates=tuple(found))
-
-    def _attributed(self, candidate: Case, counter: UnwildcardCounter, index: BlockIndex) -> Case:
+    def attributed(self, candidate: Case) -> Case:
+        """Return the case with the un-wildcarded bits. Raises what `read_foreign` raises."""
         fields = match_of(candidate.megaflow)
         if candidate.overrides:
             return replace(candidate, overrides=tuple(self._override(each, candidate) for each in candidate.overrides))
-        located = index.locate(candidate.megaflow.in_port, fields)
+        located = self._index.locate(candidate.megaflow.in_port, fields)
         if located is None:
             return candidate
         entry, block = located
@@ -421,7 +404,7 @@ class Attribution:
         if not is_open and not delivers(candidate.megaflow, fields, block):
             overridden = self._override(BlockOverride(entry.service, 1), candidate)
             candidate = replace(candidate, overrides=(overridden,))
-        extra = counter.extra_of(candidate.megaflow, fields, entry, block)
+        extra = self._counter.extra_of(candidate.megaflow, fields, entry, block)
         return replace(candidate, unwildcarded=self._unwildcarded(extra, fields, entry)) if extra else candidate
 
     def _override(self, override: BlockOverride, candidate: Case) -> BlockOverride:
@@ -440,13 +423,8 @@ class Attribution:
         if found is None:
             foreign = self._flows()
             flows = None if foreign is None else unwildcarding_flows(extra, foreign, service=service, in_port=in_port)
-            found = self._results[key] = UnwildcardedBits(self.bridge, extra, added, flows)
+            found = self._results[key] = UnwildcardedBits(self._bridge, extra, added, flows)
         return found
-
-    def _flows(self) -> tuple[Flow, ...] | None:
-        if not self._foreign:
-            self._foreign.append(self.read_foreign())
-        return self._foreign[0]
 
 
 # Rules that the NIC holds and does not use.
