@@ -40,7 +40,6 @@ class InterfaceCounts:
 
     rx: int
     tx: int
-    is_physical: bool
     at_s: float = field(default=0.0, compare=False)
 
 
@@ -101,13 +100,12 @@ def parse_counts(text: str) -> dict[str, InterfaceCounts]:
         if missing := [name for name in _STATISTICS if name not in numbers]:
             raise MeasureError(f"the interface of {role} shows no {missing[0]}; is it up, and is /sys there?")
         uptime = _UPTIME.search(rest)
-        is_physical = len(physical) == 2
         rx, tx = (
             (physical["rx_packets_phy"], physical["tx_packets_phy"])
-            if is_physical
+            if len(physical) == 2
             else (numbers["rx_packets"], numbers["tx_packets"])
         )
-        found[role] = InterfaceCounts(rx, tx, is_physical, float(uptime[1]) if uptime else 0.0)
+        found[role] = InterfaceCounts(rx, tx, float(uptime[1]) if uptime else 0.0)
     return found
 
 

@@ -34,7 +34,7 @@ STATISTICS = "rx_packets 10\ntx_packets 20\nrx_dropped 0\ntx_dropped 0\n"
 
 
 def counts(**numbers: tuple[int, int]) -> dict[str, InterfaceCounts]:
-    return {role: InterfaceCounts(rx, tx, is_physical=False) for role, (rx, tx) in numbers.items()}
+    return {role: InterfaceCounts(rx, tx) for role, (rx, tx) in numbers.items()}
 
 
 BEFORE = {"generator": (0, 100), "dpu": (100, 0), "a": (5, 0), "b": (7, 0)}
