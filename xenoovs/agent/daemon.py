@@ -41,7 +41,6 @@ from xenoovs.agent.state import (
     OverrideExpired,
     RoundFacts,
     Runtime,
-    SaveRuntime,
     Tick,
     desired_state,
     impossible_advertised,
@@ -157,7 +156,6 @@ class Agent:
             (AdvertisedChange, self.report.advertised),
             (AdvertisedChange, self._advertised_changed),
             (OverrideExpired, self.report.expired),
-            (SaveRuntime, self._runtime_changed),
             (BlocksPlaced, self._request_urgent_round),
             (HealthChange, self.changes.health),
             (AdvertisedChange, self.changes.advertised),
@@ -183,7 +181,7 @@ class Agent:
         self._waiters = RoundWaiters()
         # Changes of config and overrides are serialized, because each is validated together with all others.
         self._changing = asyncio.Lock()
-        self._is_saving = False
+        self._runtime_news = self.store.watch("runtime")
         self._wake = asyncio.Event()
         self._is_stopping = self._must_reload = False
         self._readiness = Readiness()
@@ -354,7 +352,7 @@ class Agent:
         await self.reloader.begin(self._runtime_problem)
         self._notifier.begin()
         drains = () if once else (self._measure_drains,)
-        for factory in (self.scheduler.run, self._notifier.run, *drains, *self._task_factories):
+        for factory in (self.scheduler.run, self._notifier.run, self._keep_saved, *drains, *self._task_factories):
             self.tasks.start(kept_running(factory))
 
     async def _measure_drains(self) -> None:
@@ -385,21 +383,16 @@ class Agent:
         self._is_urgent = self._is_urgent or change.advertised.is_away
         self.request_round()
 
-    def _runtime_changed(self, _: SaveRuntime) -> None:
-        if not (self._is_saving or self.reloader.is_saved):
-            self._is_saving = True
-            self.tasks.start(self._save_runtime())
-
-    async def _save_runtime(self) -> None:
-        """Save overrides that a config has changed. Overrides of requests are saved already."""
-        try:
-            while True:
+    async def _keep_saved(self) -> None:
+        """Save overrides that a config or their end has changed. Overrides of requests are saved already."""
+        while True:
+            await self._runtime_news.wait()
+            self._runtime_news.clear()
+            while not self.reloader.is_saved:
                 async with self._change():
-                    if await self.reloader.save():
-                        return
-                await asyncio.sleep(_SAVE_RETRY_S)
-        finally:
-            self._is_saving = False
+                    is_saved = await self.reloader.save()
+                if not is_saved:
+                    await asyncio.sleep(_SAVE_RETRY_S)
 
     async def _run_once(self) -> None:
         self._done(await self._round())

@@ -338,13 +338,6 @@ class ProbeAt:
 
 
 @dataclass(frozen=True, slots=True)
-class SaveRuntime:
-    """Overrides or the pause have changed, and must be saved."""
-
-    runtime: Runtime
-
-
-@dataclass(frozen=True, slots=True)
 class OverrideExpired:
     """The time of an override is over. `is_last`: it stays, because its service would have no weight without it."""
 
@@ -352,7 +345,7 @@ class OverrideExpired:
     is_last: bool = False
 
 
-Effect = ProbeAt | HealthChange | AdvertisedChange | SaveRuntime | OverrideExpired
+Effect = ProbeAt | HealthChange | AdvertisedChange | OverrideExpired
 
 
 def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, tuple[Effect, ...]]:
@@ -379,9 +372,8 @@ def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, tup
             return _runtime_changed(state, event, now_s)
         case ConfigFollowed(balancer, overrides, known, stored):
             followed = replace(state, balancer=balancer, known=known, stored=stored)
-            used, saves = _with_runtime(followed, replace(state.runtime, overrides=overrides))
-            probed, probes = _probing(used, known, now_s, before=state)
-            return probed, (*probes, *saves)
+            used = _with_runtime(followed, replace(state.runtime, overrides=overrides))
+            return _probing(used, known, now_s, before=state)
         case _:
             assert_never(event)
 
@@ -454,12 +446,10 @@ def _ticked(state: AgentState, now_s: float) -> AgentState:
 
 
 def _runtime_changed(state: AgentState, runtime: Runtime, now_s: float) -> tuple[AgentState, tuple[Effect, ...]]:
-    before = state.runtime.overrides
-    used, saves = _with_runtime(state, runtime)
+    before, used = state.runtime.overrides, _with_runtime(state, runtime)
     changes = ((kind(before), kind(runtime.overrides)) for kind in (raised_by_operators, in_maintenance))
     is_same = all(old == new for old, new in changes)
-    probed, probes = (used, ()) if is_same else _probing(used, {}, now_s, before=state)
-    return probed, (*probes, *saves)
+    return (used, ()) if is_same else _probing(used, {}, now_s, before=state)
 
 
 def _expired(state: AgentState, now_s: float) -> tuple[AgentState, tuple[Effect, ...]]:
@@ -496,9 +486,8 @@ def impossible_advertised(state: AgentState) -> dict[str, str]:
     return reasons
 
 
-def _with_runtime(state: AgentState, runtime: Runtime) -> tuple[AgentState, tuple[SaveRuntime, ...]]:
-    saves = () if runtime == state.runtime else (SaveRuntime(runtime),)
-    return _weighted(replace(state, runtime=runtime, refused={})), saves
+def _with_runtime(state: AgentState, runtime: Runtime) -> AgentState:
+    return _weighted(replace(state, runtime=runtime, refused={}))
 
 
 def _probing(
