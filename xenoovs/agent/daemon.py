@@ -1,8 +1,8 @@
 """The agent: one loop that observes the bridge, plans and applies changes, and reads them back, until it is stopped.
 
 `state` is a pure function that returns the desired state. The engine compares it with the bridge and changes the
-bridge. `scheduler` sends the probes, `reload` follows the config file, and `snapshot_builder` makes snapshots. `parts`
-lists what runs beside the rounds.
+bridge. `scheduler` sends the probes, `reload` follows the config file, and `snapshot_builder` makes snapshots.
+`cli/run_agents` lists what runs beside the rounds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Runs the agents of one process, with their configs, locks, sockets and TCP ports."""
+"""Runs the agents of one process, with their configs, locks, sockets and TCP ports.
+
+`_agent` lists the parts of an agent: all that runs beside its rounds, from its start to its end. Each part reads the
+state, and writes to it by events. `Agent.run` starts three more, which belong to every agent: its probes (`scheduler`),
+notifications (`notify`), and the count of packets during drains.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +22,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from xenoovs.agent.announce import Announcer
+from xenoovs.agent.bridge_watch import follow_ipsec
 from xenoovs.agent.config_file import ConfigFile, parse_bound
 from xenoovs.agent.control.files import AgentPaths, BridgeLocks, agent_paths, bound_socket, command_options
-from xenoovs.agent.control.serve import ApiListener, open_port, serve_several, unix_listener
+from xenoovs.agent.control.serve import ApiListener, open_port, serve, serve_several, unix_listener
 from xenoovs.agent.control.xenoflow import xenoflow_routes
 from xenoovs.agent.daemon import Agent, AgentGroup, Settings, Starter, handle_signals
 from xenoovs.agent.neighbour import Neighbours
 from xenoovs.agent.offload import RuleUse, SamplePace
-from xenoovs.agent.parts import add_parts
+from xenoovs.agent.paths.devices import ProbePort
+from xenoovs.agent.paths.mover import Mover
 from xenoovs.agent.paths.search import SourcePorts
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.runtime_file import RuntimeFile, parse_runtime, render_runtime
@@ -35,12 +43,16 @@ from xenoovs.agent.telemetry import offload_sampler, telemetry
 from xenoovs.cli.via import Options, Reach, reaching
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.database import PortState
+from xenoovs.datapath.fact import Unknown
 from xenoovs.errors import ConfigError, ListenError, RequestRefused, SameBridge, StateUnusable, SwitchError
 from xenoovs.log import start_logging, warn
 from xenoovs.model.balancer import Balancer, ProbeKind, Uplinks
 from xenoovs.model.load import parse_config, read_config
 from xenoovs.regex import DOTALL, MULTILINE, regex
+from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
+from xenoovs.switch.vip_routes import VipRoutes, device_of, read_bgp_routes
+from xenoovs.switch.vswitchd import netns_of
 from xenoovs.terminal.defaults import labs
 from xenoovs.terminal.options import listen_address
 from xenoovs.terminal.reach import connect, target_options
@@ -268,7 +280,7 @@ async def _agent(
     *,
     max_probes: int,
 ) -> Agent:
-    """Return an agent with all its parts (`agent.parts`)."""
+    """Return an agent with all its parts."""
     neighbours, source_ports = Neighbours(), SourcePorts()
     await asyncio.to_thread(neighbours.settle, config.balancer)
     # The engine compares the bridge with the desired state, and changes it.
@@ -297,26 +309,55 @@ async def _agent(
     if master is not None:
         share_runtime(agent, master, control=one.control)
     agent.routes = _routes(agent, options)
-    # The fleet compares the megaflows in hardware during roll-outs.
+    if reached.ports is None:
+        # Ports and links of the bridge, from the database of Open vSwitch.
+        agent.watch_bridge(switch.endpoint.db)
+    # MACs of backends that the config gives by their addresses.
+    agent.add_task(lambda: neighbours.follow(lambda: agent.config.balancers, on_change=agent.request_round))
+    # Samples of the datapath: what the hardware does with each block, which a fleet compares during roll-outs.
     is_always = options.fleet is not None or any(where is not None for _, where in options.served)
     pace, use = SamplePace(options.offload_interval_s), RuleUse.at(switch.endpoint)
-    add_parts(
-        agent,
-        endpoint=switch.endpoint,
-        device=one.name,
-        neighbours=neighbours,
-        source_ports=source_ports,
-        sampler=offload_sampler(agent, pace=pace, is_always=is_always, rule_use=use),
-        listeners=listeners,
-        member=joined(agent),
-        has_ports=reached.ports is not None,
-        once=options.once,
-    )
+    sampler = offload_sampler(agent, pace=pace, is_always=is_always, rule_use=use)
+    agent.add_task(lambda: sampler.run(agent.store.dispatch))
+    # The control API, metrics and the status page, at each socket.
+    agent.add_task(*(partial(serve, agent, listener) for listener in listeners))
+    # Membership in a fleet: follows its store, votes on health, reports what is installed.
+    if (member := joined(agent)) is not None:
+        agent.add_task(member.follow, member.run)
+    if not options.once:
+        _add_lasting_parts(agent, switch.endpoint, source_ports, device=one.name)
     changed = partial(_changed, agent, reached.ports)
     reached.on_change(LoopCall(asyncio.get_running_loop(), changed))
     # The bridge may have connected before.
     changed()
     return agent
+
+
+def _add_lasting_parts(agent: Agent, endpoint: Endpoint, source_ports: SourcePorts, *, device: str) -> None:
+    """Add the parts that an agent with --once does not have. `device`: name of the bridge on this host."""
+
+    def namespace() -> str | None:
+        place = netns_of(endpoint)
+        return None if isinstance(place, Unknown) or place.netns is None else str(place.netns)
+
+    def open_probe_port(device: str, *, is_listener: bool = False) -> ProbePort:
+        # Open vSwitch has the devices in its network namespace.
+        return ProbePort(device, netns=namespace(), is_listener=is_listener)
+
+    def has_ipsec() -> bool:
+        return bool(agent.used().ipsec_ports)
+
+    again = agent.request_round
+    # Policies of IPsec: a change starts a round.
+    agent.add_task(partial(follow_ipsec, namespace, wanted=has_ipsec, request_round=again))
+    # Paths of tunnels: probes them, and moves blocks between them.
+    may_move = agent.is_deciding
+    agent.add_mover(
+        Mover(agent.store, agent.engine, source_ports, open_probe_port, is_deciding=may_move, request_round=again)
+    )
+    # Routes of VIPs, and whether the BGP speaker advertises them.
+    announcer = Announcer(agent.store, VipRoutes(device_of(device, endpoint)), read_bgp_routes)
+    agent.add_task(announcer.run, announcer.follow_bgp)
 
 
 def _changed(agent: Agent, read: Callable[[], dict[str, PortState] | None] | None) -> None:
