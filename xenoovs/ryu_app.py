@@ -44,8 +44,9 @@ from xenoovs.agent.report import LastChange
 from xenoovs.agent.state import OffloadSample
 from xenoovs.cli.agent import controller_command
 from xenoovs.cli.run_agents import configured_bridges, local_places, open_sockets, run_agents
-from xenoovs.cli.via import Options, Reached, Resolve, is_here, reach_by
+from xenoovs.cli.via import Options, Resolve, engine_of, is_here
 from xenoovs.compile.plan import ChangeKind
+from xenoovs.controller.bridge import ExpectedBridge
 from xenoovs.controller.connection import BridgeConnection
 from xenoovs.controller.listen import Stream
 from xenoovs.controller.registry import Registry
@@ -53,6 +54,7 @@ from xenoovs.controller.server import ControllerSwitch
 from xenoovs.controller.session import OFFERED, Session
 from xenoovs.decision.decision import BackendName
 from xenoovs.engine.change import Change
+from xenoovs.engine.engine import Engine
 from xenoovs.errors import ConfigUnreadable, FrameworkMissing, ListenError, RequestRefused, XenoovsError
 from xenoovs.log import info, start_logging, warn
 from xenoovs.model.address import Mac
@@ -479,11 +481,11 @@ class XenoovsApp(_Application):  # type: ignore[misc]
         start(f"{answer.status} {answer.reason}", [each for each in answer.getheaders() if each[0] not in _BY_HOP])
         return iter(answer.readline, b"")
 
-    def _reach(self, uplinks: Uplinks, resolve: Resolve) -> Reached:
+    def _reach(self, uplinks: Uplinks, resolve: Resolve) -> tuple[Engine, ExpectedBridge]:
         expected = self._registry.expect(uplinks.bridge, uplinks.datapath_id)
         here = self._local if is_here(self._local, uplinks, is_named=bool(self._options.lab)) else None
         switch = ControllerSwitch(self._registry, here, only=expected)
-        return reach_by(expected, switch, resolve)
+        return engine_of(expected, switch, resolve)
 
 
 def _options(*, default_api: str | None) -> Options:

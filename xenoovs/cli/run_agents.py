@@ -41,8 +41,8 @@ from xenoovs.agent.state import BridgePorts, RoundFacts, Runtime
 from xenoovs.agent.tasks import LoopCall, TaskFactory
 from xenoovs.agent.telemetry import offload_sampler, telemetry
 from xenoovs.cli.via import Options, Reach, reaching
+from xenoovs.controller.server import port_states
 from xenoovs.dataclass import dataclass, replace
-from xenoovs.datapath.database import PortState
 from xenoovs.datapath.fact import Unknown
 from xenoovs.errors import ConfigError, ListenError, RequestRefused, SameBridge, StateUnusable, SwitchError
 from xenoovs.log import start_logging, warn
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from aiohttp.web import RouteDef
 
     from xenoovs.agent.fleet import FleetMember
+    from xenoovs.controller.bridge import ExpectedBridge
     from xenoovs.controller.mastership import Mastership
 
 _START_GC_THRESHOLD = 2_000_000
@@ -284,8 +285,8 @@ async def _agent(
     neighbours, source_ports = Neighbours(), SourcePorts()
     await asyncio.to_thread(neighbours.settle, config.balancer)
     # The engine compares the bridge with the desired state, and changes it.
-    reached = reach(one.uplinks, lambda balancer: source_ports.resolve(neighbours.resolve(balancer)))
-    master = reached.mastership
+    engine, expected = reach(one.uplinks, lambda balancer: source_ports.resolve(neighbours.resolve(balancer)))
+    master = None if expected is None else expected.mastership
     commands: Callable[[], str] = str
     # The file keeps overrides and pauses over restarts; controllers of one bridge share its content.
     runtime = None if one.runtime is None else RuntimeFile(one.runtime)
@@ -300,18 +301,23 @@ async def _agent(
         options.confirm_s,
         runtime,
         max_probes,
-        hold=one.locks.hold if one.locks is not None and reached.ports is None else lambda _bridges: None,
+        hold=one.locks.hold if one.locks is not None and expected is None else lambda _bridges: None,
         refusal=(lambda: None) if master is None else partial(standby_refusal, master),
         command_options=commands,
     )
     probe = Prober(exec_allowed=options.allow_exec, exec_option=options.exec_option).probe
-    agent = Agent(config, reached.engine, probe=probe, settings=settings)
+    agent = Agent(config, engine, probe=probe, settings=settings)
     if master is not None:
         share_runtime(agent, master, control=one.control)
     agent.routes = _routes(agent, options)
-    if reached.ports is None:
-        # Ports and links of the bridge, from the database of Open vSwitch.
+    # Ports and links of the bridge: from its connection, or from the database of Open vSwitch.
+    if expected is None:
         agent.watch_bridge(switch.endpoint.db)
+    else:
+        changed = partial(_changed, agent, expected)
+        expected.on_change(LoopCall(asyncio.get_running_loop(), changed))
+        # The bridge may have connected before.
+        changed()
     # MACs of backends that the config gives by their addresses.
     agent.add_task(lambda: neighbours.follow(lambda: agent.config.balancers, on_change=agent.request_round))
     # Samples of the datapath: what the hardware does with each block, which a fleet compares during roll-outs.
@@ -326,10 +332,6 @@ async def _agent(
         agent.add_task(member.follow, member.run)
     if not options.once:
         _add_lasting_parts(agent, switch.endpoint, source_ports, device=one.name)
-    changed = partial(_changed, agent, reached.ports)
-    reached.on_change(LoopCall(asyncio.get_running_loop(), changed))
-    # The bridge may have connected before.
-    changed()
     return agent
 
 
@@ -360,11 +362,10 @@ def _add_lasting_parts(agent: Agent, endpoint: Endpoint, source_ports: SourcePor
     agent.add_task(announcer.run, announcer.follow_bgp)
 
 
-def _changed(agent: Agent, read: Callable[[], dict[str, PortState] | None] | None) -> None:
-    """Start a round after a change of the bridge. `read`: returns its ports, from its connection."""
-    if read is not None:
-        bridges = None if (ports := read()) is None else {agent.bridge: ports}
-        agent.store.dispatch(BridgePorts(bridges))
+def _changed(agent: Agent, expected: ExpectedBridge) -> None:
+    """Start a round after a change of a bridge that connects to this controller."""
+    ports = port_states(expected.connection)
+    agent.store.dispatch(BridgePorts(None if ports is None else {agent.bridge: ports}))
     agent.request_round()
 
 

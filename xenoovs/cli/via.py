@@ -11,10 +11,9 @@ import click
 
 from xenoovs.controller.bridge import ConnectHint, ExpectedBridge
 from xenoovs.controller.listen import Address, UnixAddress, parse_address
-from xenoovs.controller.mastership import Mastership
-from xenoovs.controller.server import ControllerSwitch, Server, port_states
+from xenoovs.controller.server import ControllerSwitch, Server
 from xenoovs.dataclass import dataclass, replace
-from xenoovs.datapath.database import BridgeState, PortState
+from xenoovs.datapath.database import BridgeState
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import ControllerPresent, OtherDatapath, SwitchError
 from xenoovs.log import notify, warn
@@ -116,36 +115,6 @@ class Options:
         return ("--api", self.api), ("--web", self.web), ("--xenoflow-api", self.xenoflow_api)
 
 
-@contextmanager
-def serving(
-    options: Options, wanted: Mapping[Uplinks, ManagementSwitch | None], *, local: ManagementSwitch
-) -> Iterator[Server]:
-    """Run a controller for these bridges, until the end of the `with`. `wanted`: for each bridge, the Open vSwitch of
-    this host if the bridge is there. Raises click.UsageError, CannotListen, CertificateUnusable, SwitchError."""
-    address = _address(options.listen, local)
-    server = Server(address, _certificates(options, address), is_redundant=options.redundant)
-    with closing(server):
-        # First of all, for a bridge may connect at any moment and would be refused.
-        bridges = [server.expect(uplinks.bridge, uplinks.datapath_id) for uplinks in wanted]
-        for expected, here in zip(bridges, wanted.values(), strict=True):
-            if here is not None:
-                # The hint for a missing bridge names its own Open vSwitch.
-                db = where_of(here.endpoint, config=None, lab=None).db
-                expected.hint = replace(expected.hint, target=server.local_target, db=db)
-        if options.attach:
-            _attach_all(options, server, wanted)
-        # Most bridges connect at once; then no log line reports them as missing.
-        deadline = monotonic() + _CONNECT_TIMEOUT_S
-        for expected in bridges:
-            expected.wait(timeout_s=max(0.0, deadline - monotonic()))
-        if options.attach:
-            _quicken(server, wanted)
-        if options.redundant or len(bridges) > 1:
-            # A standby may wait for months, and no bridge waits for another one.
-            notify("READY=1")
-        yield server
-
-
 def _certificates(options: Options, address: Address) -> Certificates | None:
     if isinstance(address, UnixAddress):
         # With --fleet it is for the store.
@@ -240,7 +209,7 @@ def _require_same_namespace(local: ManagementSwitch, target: str) -> None:
     )
 
 
-# The engines of agents, for both ways to reach the switch, and the triggers of their rounds.
+# The engines of agents, for both ways to reach the switch.
 
 
 _ONCE_TIMEOUT_S = 30.0
@@ -250,21 +219,10 @@ _DB_TIMEOUT_S = 2.0
 """How long a round waits for the database, which it can do without."""
 
 Resolve = Callable[[Balancer], Balancer]
+"""As for Engine."""
 
-Reach = Callable[[Uplinks, Resolve], "Reached"]
-"""Returns the engine of one bridge. `Resolve`: as for Engine."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """The engine of one bridge. `on_change`: registers a function that is called, in any thread, when something changes
-    at the switch. `ports`: returns the ports that the bridge reports, by name; None if it does not report them.
-    `mastership`: None if controllers cannot share the bridge."""
-
-    engine: Engine
-    on_change: Callable[[Callable[[], None]], None]
-    ports: Callable[[], dict[str, PortState] | None] | None = None
-    mastership: Mastership | None = None
+Reach = Callable[[Uplinks, Resolve], tuple[Engine, ExpectedBridge | None]]
+"""Returns the engine of one bridge, and the bridge as this controller expects it; None if it does not connect here."""
 
 
 @contextmanager
@@ -274,26 +232,51 @@ def reaching(wanted: tuple[Uplinks, ...], options: Options) -> Iterator[Reach]:
     local = replace(connect(options.db, options.lab), db_timeout_s=_DB_TIMEOUT_S)
     _check_ovn(local, wanted)
     if not options.is_controller:
-        yield lambda _uplinks, resolve: Reached(Engine(local, resolve=resolve), lambda _wake: None)
+        yield lambda _uplinks, resolve: (Engine(local, resolve=resolve), None)
         return
     is_named = options.attach or bool(options.db or options.lab)
     here = {uplinks: local if is_here(local, uplinks, is_named=is_named) else None for uplinks in wanted}
-    with serving(options, here, local=local) as server:
-        timeout_s = _ONCE_TIMEOUT_S if options.once else 0.0
+    address = _address(options.listen, local)
+    server = Server(address, _certificates(options, address), is_redundant=options.redundant)
+    with closing(server):
+        _await_bridges(server, options, here)
 
-        def reach(uplinks: Uplinks, resolve: Resolve) -> Reached:
+        def reach(uplinks: Uplinks, resolve: Resolve) -> tuple[Engine, ExpectedBridge]:
             _check_fail_mode(here[uplinks], uplinks)
             expected = server.expect(uplinks.bridge, uplinks.datapath_id)
-            switch = ControllerSwitch(server.registry, here[uplinks], timeout_s, expected)
-            return reach_by(expected, switch, resolve)
+            timeout_s = _ONCE_TIMEOUT_S if options.once else 0.0
+            return engine_of(expected, ControllerSwitch(server.registry, here[uplinks], timeout_s, expected), resolve)
 
         yield reach
 
 
-def reach_by(expected: ExpectedBridge, switch: ControllerSwitch, resolve: Resolve) -> Reached:
-    """Return the engine of a bridge that connects to this controller."""
-    engine = Engine(switch, resolve=resolve, follow=expected.proxy.follow, ports_down=lambda: expected.ports_down)
-    return Reached(engine, expected.on_change, lambda: port_states(expected.connection), expected.mastership)
+def _await_bridges(server: Server, options: Options, here: Mapping[Uplinks, ManagementSwitch | None]) -> None:
+    """Let bridges connect, and wait a moment for them. `here`: for each, the Open vSwitch of this host if it is there.
+    Raises click.UsageError, SwitchError."""
+    # First of all, for a bridge may connect at any moment and would be refused.
+    bridges = [server.expect(uplinks.bridge, uplinks.datapath_id) for uplinks in here]
+    for expected, local in zip(bridges, here.values(), strict=True):
+        if local is not None:
+            # The hint for a missing bridge names its own Open vSwitch.
+            db = where_of(local.endpoint, config=None, lab=None).db
+            expected.hint = replace(expected.hint, target=server.local_target, db=db)
+    if options.attach:
+        _attach_all(options, server, here)
+    # Most bridges connect at once; then no log line reports them as missing.
+    deadline = monotonic() + _CONNECT_TIMEOUT_S
+    for expected in bridges:
+        expected.wait(timeout_s=max(0.0, deadline - monotonic()))
+    if options.attach:
+        _quicken(server, here)
+    if options.redundant or len(bridges) > 1:
+        # A standby may wait for months, and no bridge waits for another one.
+        notify("READY=1")
+
+
+def engine_of(expected: ExpectedBridge, switch: ControllerSwitch, resolve: Resolve) -> tuple[Engine, ExpectedBridge]:
+    """Return the engine of a bridge that connects to this controller, and the bridge."""
+    follow = expected.proxy.follow
+    return Engine(switch, resolve=resolve, follow=follow, ports_down=lambda: expected.ports_down), expected
 
 
 def is_here(local: ManagementSwitch, uplinks: Uplinks, *, is_named: bool) -> bool:

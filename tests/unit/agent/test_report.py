@@ -36,7 +36,9 @@ from xenoovs.agent.report import Report
 from xenoovs.agent.state import RoundFacts
 from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, within
 from xenoovs.cli.run_agents import BridgeAgent, configured_bridges, run_agents
-from xenoovs.cli.via import Options, Reached
+from xenoovs.cli.via import Options, Reach
+from xenoovs.controller.bridge import ExpectedBridge
+from xenoovs.controller.connection import BridgeConnection
 from xenoovs.datapath.database import PortState
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
@@ -56,6 +58,7 @@ from xenoovs.log import (
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.include import ConfigSources
 from xenoovs.model.load import parse_config
+from xenoovs.openflow.wire.message import Port
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.ovsdb import Ports
@@ -310,11 +313,14 @@ def test_bug_a_bridge_that_connects_before_its_agent_is_made_shows_its_ports(tmp
     switch, made = _switch("br1"), list[Agent]()
     config = _agent(tmp_path, "br1", switch).config
     uplinks = config.balancer.uplinks
-    reached = Reached(Engine(switch), lambda _changed: None, lambda: {"p0": P0, "p1": P1})
+    ports = (Port(1, "p0", 0), Port(2, "p1", 0))
+    expected = ExpectedBridge("br1")
+    expected.begin(cast(BridgeConnection, SimpleNamespace(ports=ports)))
     one = BridgeAgent(lambda: config, config.path, uplinks, uplinks.bridge)
     options = _options(once=True, offload_interval_s=10.0)
     far = cast(ManagementSwitch, SimpleNamespace(endpoint=Endpoint("unix:/nonexistent/db.sock", None)))
-    started = run_agents(AgentGroup(), (one,), (), lambda *_: reached, far, options, made=made.append)
+    reach: Reach = lambda *_: (Engine(switch), expected)  # noqa: E731
+    started = run_agents(AgentGroup(), (one,), (), reach, far, options, made=made.append)
     asyncio.run(asyncio.wait_for(started, PATIENCE_S))
     assert [port.name for port in made[0].ports() or ()] == ["p0", "p1"]
 
