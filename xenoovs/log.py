@@ -121,16 +121,27 @@ _MAX_KINDS = 4096
 _IDENTITY = ("service", "backend", "backends", "bridge", "port", "peer", "path")
 """Facts by which events with the same text are of different kinds. Reasons and numbers are not among them."""
 
-CallLater = Callable[[float, Callable[[], None]], object]
-"""Calls a function after a number of seconds."""
+
+class TokenBucket:
+    """A rate limit with bursts: `rate` tokens a second, `size` at first and at most. Not thread-safe."""
+
+    def __init__(self, *, rate: float, size: float, now_s: float) -> None:
+        self._rate, self._size, self._tokens, self._at_s = rate, size, size, now_s
+
+    def take(self, now_s: float) -> bool:
+        """Take a token, and return whether there was one. A clock that goes back adds nothing."""
+        self._tokens = min(self._size, self._tokens + self._rate * max(0.0, now_s - self._at_s))
+        self._at_s = max(now_s, self._at_s)
+        has_one = self._tokens >= 1
+        self._tokens -= has_one
+        return has_one
 
 
 @dataclass(slots=True)
 class _Kind:
-    """The events of one kind. `tokens`: how many may be logged now; `suppressed`: how many were not."""
+    """The events of one kind. `suppressed`: how many were not logged."""
 
-    tokens: float
-    at_s: float
+    bucket: TokenBucket
     last_suppressed: logging.LogRecord | None = None
     suppressed: int = 0
 
@@ -139,43 +150,36 @@ class RepeatFilter(logging.Filter):
     """Limits how often events of one kind are logged. The next logged event of a kind has the number of suppressed
     ones. If none follows in time, the last suppressed event is logged."""
 
-    def __init__(
-        self, logger: logging.Logger, call_later: CallLater, *, now_s: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, logger: logging.Logger, *, now_s: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._logger, self._call_later, self._now_s = logger, call_later, now_s
+        self._logger, self._now_s = logger, now_s
         self._kinds: dict[tuple[object, ...], _Kind] = {}
         self._lock = Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
         with self._lock:
-            return self._is_allowed(record)
+            key, now_s = _key(record), self._now_s()
+            kind = self._kinds.pop(key, None) or _Kind(TokenBucket(rate=1 / _REFILL_S, size=_BURST, now_s=now_s))
+            self._kinds[key] = kind
+            if len(self._kinds) > _MAX_KINDS:
+                del self._kinds[next(iter(self._kinds))]
+            if kind.bucket.take(now_s):
+                _add_suppressed(record, kind)
+                return True
+            kind.last_suppressed, kind.suppressed = record, kind.suppressed + 1
+            return False
 
-    def _is_allowed(self, record: logging.LogRecord) -> bool:
-        key, now_s = _key(record), self._now_s()
-        kind = self._kinds.pop(key, None) or _Kind(_BURST, now_s)
-        self._kinds[key] = kind
-        if len(self._kinds) > _MAX_KINDS:
-            del self._kinds[next(iter(self._kinds))]
-        kind.tokens, kind.at_s = min(_BURST, kind.tokens + (now_s - kind.at_s) / _REFILL_S), now_s
-        if kind.tokens >= 1:
-            kind.tokens -= 1
-            _add_suppressed(record, kind)
-            return True
-        if kind.last_suppressed is None:
-            self._call_later((1 - kind.tokens) * _REFILL_S, lambda: self._release(key))
-        kind.last_suppressed, kind.suppressed = record, kind.suppressed + 1
-        return False
-
-    def _release(self, key: tuple[object, ...]) -> None:
+    def release(self) -> None:
+        """Log suppressed events of the kinds that may have one again. Call it every second."""
         with self._lock:
-            kind = self._kinds.get(key)
-            if kind is None or kind.last_suppressed is None:
-                return
-            record, kind.tokens, kind.at_s = kind.last_suppressed, 0.0, self._now_s()
-            kind.suppressed -= 1
-            _add_suppressed(record, kind)
-        self._logger.callHandlers(record)
+            released = list[logging.LogRecord]()
+            for kind in self._kinds.values():
+                if (record := kind.last_suppressed) is not None and kind.bucket.take(self._now_s()):
+                    kind.suppressed -= 1
+                    _add_suppressed(record, kind)
+                    released.append(record)
+        for record in released:
+            self._logger.callHandlers(record)
 
 
 def _add_suppressed(record: logging.LogRecord, kind: _Kind) -> None:

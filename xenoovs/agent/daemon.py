@@ -352,7 +352,8 @@ class Agent:
         await self.reloader.begin(self._runtime_problem)
         self._notifier.begin()
         drains = () if once else (self._measure_drains,)
-        for factory in (self.scheduler.run, self._notifier.run, self._keep_saved, *drains, *self._task_factories):
+        own = self.events.release_repeated, self.scheduler.run, self._notifier.run, self._keep_saved
+        for factory in (*own, *drains, *self._task_factories):
             self.tasks.start(kept_running(factory))
 
     async def _measure_drains(self) -> None:
@@ -554,6 +555,7 @@ class Agent:
 
 
 _MAX_EVENTS = 1_000
+_RELEASE_S = 1.0
 
 
 class EventLog(logging.Handler):
@@ -564,37 +566,30 @@ class EventLog(logging.Handler):
         self._events: deque[Event] = deque(maxlen=_MAX_EVENTS)
         self.last = 0
         """The number of the newest event; 0 if there is none."""
-        self._bridge = ""
+        self._bridge, self._repeats = "", RepeatFilter(logging.getLogger(LOGGER))
         self._arrival: asyncio.Event | None = None
         self._wake: LoopCall | None = None
 
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Record events within a `with`, and limit repeated ones. Call it in the event loop of the agent."""
-        logger, loop = logging.getLogger(LOGGER), asyncio.get_running_loop()
+        logger = logging.getLogger(LOGGER)
         self._arrival, self._bridge = asyncio.Event(), current_bridge()
-        self._wake = LoopCall(loop, self._arrived)
-        timers = deque[tuple[float, Callable[[], None]]]()
-
-        def start_timers() -> None:
-            while timers:
-                loop.call_later(*timers.popleft())
-
-        start = LoopCall(loop, start_timers)
-
-        def call_later(after_s: float, callback: Callable[[], None]) -> None:
-            timers.append((after_s, callback))
-            start()
-
-        repeats = RepeatFilter(logger, call_later)
+        self._wake = LoopCall(asyncio.get_running_loop(), self._arrived)
         logger.addHandler(self)
-        logger.addFilter(repeats)
+        logger.addFilter(self._repeats)
         logger.setLevel(logging.INFO)
         try:
             yield
         finally:
-            logger.removeFilter(repeats)
+            logger.removeFilter(self._repeats)
             logger.removeHandler(self)
+
+    async def release_repeated(self) -> None:
+        """Record events that were suppressed as repeated, once there may be more of them, until cancelled."""
+        while True:
+            await asyncio.sleep(_RELEASE_S)
+            self._repeats.release()
 
     def emit(self, record: logging.LogRecord) -> None:
         if self._bridge and facts_of(record).get("bridge", self._bridge) != self._bridge:

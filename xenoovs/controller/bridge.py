@@ -9,12 +9,11 @@ from threading import Condition, Lock, Timer
 from time import monotonic
 
 from xenoovs.controller.connection import BridgeConnection, may_change
-from xenoovs.controller.log import TokenBucket
 from xenoovs.controller.mastership import Mastership
 from xenoovs.controller.neighbour_discovery import NeighbourProxy
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import MalformedOpenFlow, SwitchError, SwitchUnreachable
-from xenoovs.log import warn
+from xenoovs.log import TokenBucket, warn
 from xenoovs.model.balancer import label_of
 from xenoovs.openflow.flow import is_ours
 from xenoovs.openflow.wire.frame import ERROR, HEADER, MULTIPART_REPLY, MULTIPART_REQUEST, message

@@ -8,7 +8,7 @@ from threading import Lock
 from time import monotonic
 
 from xenoovs.errors import fault_text
-from xenoovs.log import warn
+from xenoovs.log import TokenBucket, warn
 from xenoovs.openflow.wire.frame import Error
 
 
@@ -19,21 +19,6 @@ def surviving(part: str) -> Iterator[None]:
         yield
     except Exception as error:  # noqa: BLE001
         warn("internal error; going on", part=part, reason=fault_text(error))
-
-
-class TokenBucket:
-    """A rate limit with bursts: `rate` tokens a second, `size` at first and at most. Not thread-safe."""
-
-    def __init__(self, *, rate: float, size: float, now_s: float) -> None:
-        self._rate, self._size, self._tokens, self._at_s = rate, size, size, now_s
-
-    def take(self, now_s: float) -> bool:
-        """Take a token, and return whether there was one. A clock that goes back adds nothing."""
-        self._tokens = min(self._size, self._tokens + self._rate * max(0.0, now_s - self._at_s))
-        self._at_s = max(now_s, self._at_s)
-        has_one = self._tokens >= 1
-        self._tokens -= has_one
-        return has_one
 
 
 WARNINGS, WARNINGS_PER_S = 20, 1 / 30

@@ -12,11 +12,11 @@ from time import monotonic
 from xenoovs.compile.encoding import vlan_is
 from xenoovs.compile.pipeline import NEIGHBOUR_DISCOVERY_PRIORITY, Stage
 from xenoovs.controller.connection import BridgeConnection
-from xenoovs.controller.log import TokenBucket, surviving
+from xenoovs.controller.log import surviving
 from xenoovs.controller.session import XID
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import NotEncodable, WireError
-from xenoovs.log import warn
+from xenoovs.log import TokenBucket, warn
 from xenoovs.model.address import Family, checksum, prefix_of
 from xenoovs.model.balancer import Balancer, Protocol, share_frames
 from xenoovs.model.next_hop import NO_TAG

@@ -8,7 +8,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -170,11 +170,11 @@ class Hour:
         self.logger = logging.Logger("test")
         self.now_s = 0.0
         self.logged: list[tuple[str, dict[str, object], float]] = []
-        self._due: list[tuple[float, Callable[[], None]]] = []
         handler = logging.Handler()
         handler.emit = self._emit  # type: ignore[method-assign]
         self.logger.addHandler(handler)
-        self.logger.addFilter(RepeatFilter(self.logger, self._later, now_s=lambda: self.now_s))
+        self.repeats = RepeatFilter(self.logger, now_s=lambda: self.now_s)
+        self.logger.addFilter(self.repeats)
 
     def say(self, text: str, **facts: object) -> None:
         self.logger.info(text, extra={"facts": facts})
@@ -183,13 +183,8 @@ class Hour:
         """Let time pass, a second at a time."""
         for second in range(count):
             self.now_s += 1
-            while due := [one for one in self._due if one[0] <= self.now_s]:
-                self._due.remove(due[0])
-                due[0][1]()
+            self.repeats.release()
             yield second
-
-    def _later(self, after_s: float, call: Callable[[], None]) -> None:
-        self._due.append((self.now_s + after_s, call))
 
     def _emit(self, record: logging.LogRecord) -> None:
         self.logged.append((record.msg, record.__dict__["facts"], self.now_s))
@@ -231,13 +226,11 @@ def test_after_a_quiet_time_an_event_is_logged_at_once(hour: Hour) -> None:
 
 
 def test_events_of_different_backends_do_not_hide_each_other_and_their_memory_is_bounded(hour: Hour) -> None:
-    (repeats,) = hour.logger.filters
-    assert isinstance(repeats, RepeatFilter)
     for number in range(10_000):
         hour.say("backend down", backends=f"web/b{number}", reason="no answer")
     for number in range(20):
         hour.say("flows changed", bridge="ovsbr1", flow_mods=number)
-    assert (len(hour.logged), len(repeats._kinds)) == (10_020, 4096)
+    assert (len(hour.logged), len(hour.repeats._kinds)) == (10_020, 4096)
 
 
 def _agent(tmp_path: Path, bridge: str, switch: FakeSwitch) -> Agent:

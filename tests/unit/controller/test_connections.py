@@ -21,10 +21,11 @@ from tests.patience import PATIENCE_S, eventually
 from tests.unit.balancer import balancer, claim, service
 from xenoovs.controller.bridge import ConnectHint, ExpectedBridge, Throttle, touches_ours
 from xenoovs.controller.listen import PendingConnections, SwitchListener, UnixAddress, parse_address
-from xenoovs.controller.log import WARNINGS, LogLimit, TokenBucket
+from xenoovs.controller.log import WARNINGS, LogLimit
 from xenoovs.controller.mastership import MISSED_READS, Heartbeats, Lease, Mastership, decode_lease
 from xenoovs.controller.neighbour_discovery import NeighbourProxy
 from xenoovs.errors import MalformedOpenFlow, SwitchUnreachable
+from xenoovs.log import TokenBucket
 from xenoovs.model.address import Mac
 from xenoovs.openflow.wire.flow import note_action, note_of
 
