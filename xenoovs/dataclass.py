@@ -11,11 +11,13 @@ import dataclasses
 from dataclasses import MISSING, Field, FrozenInstanceError, asdict, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["MISSING", "Field", "asdict", "dataclass", "field", "fields", "replace"]
+__all__ = ["MISSING", "Field", "asdict", "dataclass", "dataclass_transform", "field", "fields", "replace"]
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from dataclasses import dataclass
+
+    from typing_extensions import dataclass_transform
 
     _Text = Callable[[Any, dict[str, Any]], str]
 else:
@@ -25,6 +27,10 @@ else:
         if not frozen:
             return dataclasses.dataclass(frozen=frozen, **options)
         return lambda kind: _record(kind, **options)
+
+    def dataclass_transform(**_: object) -> Callable[[Any], Any]:
+        """As typing.dataclass_transform of Python 3.11, which only type checkers need."""
+        return lambda function: function
 
 
 def _record(kind: type, *, order: bool = False, **options: Any) -> Any:

@@ -20,9 +20,9 @@ from xenoovs.measure.bed import PKTGEN, TCPREPLAY, Bed, Station, last_line, lock
 from xenoovs.measure.samples import BedKind
 from xenoovs.model import values
 from xenoovs.model.balancer import Balancer, Service
-from xenoovs.model.form import Listed, Mistakes, read
+from xenoovs.model.form import Listed, Mistakes, entry, keyed, read
 from xenoovs.model.load import load_form
-from xenoovs.model.values import Remark, accepts, entry, keyed, show
+from xenoovs.model.values import Remark, accepts, show
 from xenoovs.regex import ASCII, regex
 
 # One command, as each round trip to the machine takes time.

@@ -15,9 +15,9 @@ from pathlib import Path
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import did_you_mean
 from xenoovs.model import values
-from xenoovs.model.form import Listed
+from xenoovs.model.form import Listed, entry, keyed
 from xenoovs.model.load import load_form
-from xenoovs.model.values import Remark, entry, keyed
+from xenoovs.model.values import Remark
 
 MAX_PATHS = 64
 MAX_RESOURCES = 64

@@ -18,11 +18,10 @@ from xenoovs.model.block_key import LOW_SOURCE_BITS as LOW_SOURCE_BITS
 from xenoovs.model.block_key import MAX_KEY_BITS as MAX_KEY_BITS
 from xenoovs.model.block_key import BlockKey as BlockKey
 from xenoovs.model.block_key import KeyField as KeyField
-from xenoovs.model.form import Listed
+from xenoovs.model.form import Listed, entry, keyed
 from xenoovs.model.next_hop import NextHop, is_tunneled, l4_port_of, vlan_text, with_mac
 from xenoovs.model.tunnel import HostTunnel, RemoteEnd, SwitchTunnel, remote_end_of
 from xenoovs.model.values import NO_QUERY as NO_QUERY
-from xenoovs.model.values import entry, keyed
 
 # Drain: what happens to the open connections of clients that get another backend.
 

@@ -10,11 +10,59 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import cache, cached_property
 from inspect import cleandoc
-from typing import Any
+from typing import Any, TypeVar
 
-from xenoovs.dataclass import MISSING, dataclass, fields, replace
+from xenoovs.dataclass import MISSING, dataclass, dataclass_transform, field, fields, replace
 from xenoovs.errors import did_you_mean
-from xenoovs.model.values import MAX_ITEMS, Key, Remark, Value, choice, show
+from xenoovs.model.values import MAX_ITEMS, Remark, Value, choice, show
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Key:
+    """How a field of the model is written in a config: the form of the file is made of it. The docstring of the model
+    has its meaning, for `explain`, the JSON Schema and the reference: a line `field: text`.
+
+    `parser`: reads the value: a `Parser`, a list of `model.form`, an enumeration of words, or the class that a mapping
+    becomes. `name`: of the key; empty for that of the field, without the unit `_ms` or `_us`. `default`: what stands
+    for a key that is left out; MISSING if it is required. `elsewhere`: why this file may not have the key, which others
+    have. `may_be_default`: whether a required key may be in `defaults`, so that editors do not ask for it. `is_unsaid`:
+    whether it is left out of what we write at its default, as most have no such thing. `field`: of the model; set by
+    the form, with what reads and writes it."""
+
+    parser: Any
+    examples: tuple[object, ...]
+    default: Any
+    name: str = ""
+    elsewhere: str = ""
+    may_be_default: bool = False
+    is_unsaid: bool = False
+    field: str = ""
+    parse: Callable[[object], Any] = str
+    write: Callable[[Any], Any] = str
+
+
+def entry(
+    parser: Any,
+    *examples: object,
+    default: Any = MISSING,
+    factory: Any = MISSING,
+    kw_only: Any = MISSING,
+    absent: Any = MISSING,
+    **more: Any,
+) -> Any:
+    """Return a field that is a key of a config. `absent`: what stands for a key that is left out, where the field has
+    no default. `more`: as of `Key`."""
+    usual = absent if absent is not MISSING else default if factory is MISSING else factory()
+    metadata = {"key": Key(parser, examples, usual, **more)}
+    return field(default=default, default_factory=factory, kw_only=kw_only, metadata=metadata)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(entry, field))
+def keyed(*, kw_only: bool = False) -> Callable[[type[T]], type[T]]:
+    """Make a frozen dataclass with slots of a class whose fields are keys."""
+    return dataclass(frozen=True, slots=True, kw_only=kw_only)
 
 
 class Mistakes(ValueError):

@@ -30,10 +30,10 @@ from xenoovs.model.balancer import (
     first_port,
     usual_positions,
 )
-from xenoovs.model.form import Form, Listed, form_of, reader_of, schema_of
+from xenoovs.model.form import Form, Key, Listed, entry, form_of, keyed, reader_of, schema_of
 from xenoovs.model.next_hop import UNKNOWN_MAC, Direct, NextHop, Translated, Tunneled, Unchanged
 from xenoovs.model.tunnel import HostTunnel, PathSelector, SwitchTunnel, tunnel_key
-from xenoovs.model.values import Key, MatchField, Parser, entry, keyed
+from xenoovs.model.values import MatchField, Parser
 
 MAX_BACKENDS = 1_000
 

@@ -9,9 +9,9 @@ from ipaddress import IPv4Address
 from xenoovs.dataclass import dataclass
 from xenoovs.model import values
 from xenoovs.model.address import Mac, PortRange
-from xenoovs.model.form import Listed
+from xenoovs.model.form import Listed, entry, keyed
 from xenoovs.model.next_hop import NextHop, Tunneled, port_of_remote
-from xenoovs.model.values import accepts, entry, is_int, keyed, show, whole
+from xenoovs.model.values import accepts, is_int, show, whole
 
 
 class TunnelType(Enum):

@@ -8,16 +8,10 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from xenoovs.dataclass import MISSING, Field, dataclass, field, replace
+from xenoovs.dataclass import MISSING, Field, dataclass, dataclass_transform, field, replace
 
 if TYPE_CHECKING:
-    from typing_extensions import dataclass_transform
-
     from xenoovs.model.values import Parser
-else:
-
-    def dataclass_transform(**_: object) -> Callable[[Any], Any]:
-        return lambda function: function
 
 
 T = TypeVar("T")
