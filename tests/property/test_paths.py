@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.path_rounds import Sender
 from tests.strategies import share
 from tests.unit.measure.made import paths_run
-from xenoovs.agent.paths.decide import HOLD_S, MoveReason
+from xenoovs.agent.paths.decide import HOLD_S
 from xenoovs.measure.path_figures import judge_pair, measured_file, measured_paths
 from xenoovs.measure.path_plan import (
     TOLERANCE,
@@ -27,7 +27,7 @@ from xenoovs.measure.path_plan import (
     plan_paths,
 )
 from xenoovs.measure.statistics import FEWEST_REPEATS
-from xenoovs.show.paths import PathState
+from xenoovs.show.paths import MoveReason, PathState
 
 _ANSWER = st.none() | st.floats(min_value=100.0, max_value=50_000.0)
 _SEED = st.integers(0, 1 << 16)

@@ -8,8 +8,15 @@ from enum import Enum
 from xenoovs.display import duration, percent, quantity, span
 from xenoovs.show.column import Column, Row, column, counter, gauge, number, record, text
 
-MOVE_REASONS = ("failed", "congested", "lossy", "restored", "operator")
-"""Why blocks of remotes move between paths."""
+
+class MoveReason(Enum):
+    """Why blocks of a remote move between paths."""
+
+    FAILED = "failed"
+    CONGESTED = "congested"
+    LOSSY = "lossy"
+    RESTORED = "restored"
+    OPERATOR = "operator"
 
 
 class PathState(Enum):
@@ -148,7 +155,7 @@ class RemoteView:
         "Blocks that moved since the agent started, by reason: failed, congested, lossy, restored, operator.",
         counter(
             "xenoovs_path_moves_total",
-            of=lambda v: {reason: v.moves.get(reason, 0) for reason in MOVE_REASONS},
+            of=lambda v: {reason.value: v.moves.get(reason.value, 0) for reason in MoveReason},
             labels=("reason",),
         ),
         factory=dict,

@@ -23,7 +23,6 @@ from tests.probe_frames import ADDRESSES, TOKEN, answer_to, quote_of
 from tests.tunnels import TUNNEL, tunnelled
 from xenoovs.agent.control.handlers import PinRequest
 from xenoovs.agent.control.schemas import parse_request
-from xenoovs.agent.paths.decide import MoveReason
 from xenoovs.agent.paths.devices import Devices, Frame, NextHopMacs, ProbePort
 from xenoovs.agent.paths.frame import (
     Addresses,
@@ -50,6 +49,7 @@ from xenoovs.decision.decision import Blocks, Decision, DesiredState
 from xenoovs.model.address import Mac, checksum
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.tunnel import REFLECTED_PORT, Discover, HostTunnel, PathProbe, Paths, PathSelector, Remote
+from xenoovs.show.paths import MoveReason
 
 CLEAR, FULL = 400.0, 20_400.0
 ALL_CLEAR, ONE_FULL = always(*[CLEAR] * 4), always(CLEAR, FULL, CLEAR, CLEAR)

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from enum import Enum
 from typing import Protocol
 
 from xenoovs.agent.paths.score import FAILED_AFTER, Record
 from xenoovs.dataclass import dataclass, field, replace
-from xenoovs.show.paths import PathState
+from xenoovs.show.paths import MoveReason, PathState
 
 DECIDE_S = 0.05
 """Time between two decisions: five rounds at 10 ms, half of a window."""
@@ -49,16 +48,6 @@ class Chance(Protocol):
 
     def choice(self, seq: Sequence[int], /) -> int: ...
     def sample(self, population: Sequence[int], k: int) -> list[int]: ...
-
-
-class MoveReason(Enum):
-    """Why a block moves."""
-
-    FAILED = "failed"
-    CONGESTED = "congested"
-    LOSSY = "lossy"
-    RESTORED = "restored"
-    OPERATOR = "operator"
 
 
 _UNCOUNTED = (MoveReason.FAILED, MoveReason.OPERATOR)

@@ -12,7 +12,6 @@ from random import Random
 
 from xenoovs.agent.paths.decide import (
     BlockShift,
-    MoveReason,
     PathVerdict,
     Placement,
     RemoteVerdict,
@@ -34,7 +33,7 @@ from xenoovs.model.next_hop import SourcePort, ToAddress
 from xenoovs.model.remote import probe_source_ports
 from xenoovs.model.tunnel import DYNAMIC_PORTS, HostTunnel, PathProbe, PathSelector, Reflect, Remote
 from xenoovs.partition.block import Block
-from xenoovs.show.paths import PathState
+from xenoovs.show.paths import MoveReason, PathState
 
 _ONE_PORT = DYNAMIC_PORTS.first
 """Source port of all probes whose path is selected by their address."""
