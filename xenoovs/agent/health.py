@@ -346,7 +346,9 @@ class HealthTracker:
         """Return the ejections after `names` went down at `since_s`, or came up if that is None."""
         found = dict(self.ejections)
         for service, backend in names:
-            found[service] = found.get(service, Ejection()).after(backend, since_s)
+            before = found.get(service, Ejection())
+            down = {name: time_s for name, time_s in before.down.items() if name != backend}
+            found[service] = before.with_down(down if since_s is None else down | {backend: since_s})
         return found
 
     def _to_be_held(self, names: tuple[BackendName, ...], services: Iterable[Service]) -> Iterator[BackendName]:

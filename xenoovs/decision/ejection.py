@@ -28,11 +28,10 @@ class Ejection:
     ejected: frozenset[str] = frozenset()
     held: Mapping[str, float | None] = field(default_factory=dict)
 
-    def after(self, name: str, down_s: float | None) -> Ejection:
-        """Return the same after a backend went down at `down_s`, or came up if that is None: then it is not held."""
-        down, held = dict(self.down), dict(self.held)
-        down.pop(name, None), held.pop(name, None)
-        return Ejection(down if down_s is None else down | {name: down_s}, self.ejected, held)
+    def with_down(self, down: Mapping[str, float]) -> Ejection:
+        """Return the last decision for the backends that are down now. Those that came up since are held no more."""
+        held = {name: free_s for name, free_s in self.held.items() if down.get(name) == self.down[name]}
+        return Ejection(down, self.ejected, held)
 
 
 def held_backends(ejections: Mapping[str, Ejection], ejected: Ejected) -> Ejected:

@@ -407,7 +407,7 @@ def followed(
                 old = Ejection(ejected=frozenset(name for name in names if known.get((service.name, name)) == 0))
             # A backend that is still down by votes has failed its last probes; `fall_s` ago the first one was sent.
             failing = dict.fromkeys(old.held, now_s - fall_s(service.health))
-            ejections[service.name] = decide_ejections(replace(old, down=names), service, failing, now_s=now_s)
+            ejections[service.name] = decide_ejections(old.with_down(names), service, failing, now_s=now_s)
     ejected = {name: each.ejected for name, each in ejections.items() if each.ejected}
     starts = update_slow_starts(before.starts, balancer, ejected, known=known, now_s=now_s)
     return AvailabilityHistory(ejections, starts)

@@ -230,8 +230,7 @@ def test_a_held_backend_that_came_up_and_fails_anew_between_two_decisions_is_eje
     two = replace(small.service(small.claim(), 1, 1), health=replace(HEALTH, max_down=Fraction(1, 2)))
     both = decide_ejections(Ejection({"b0": 0.0, "b1": 0.0}), two, {}, now_s=0.0)
     assert (sorted(both.ejected), sorted(both.held)) == (["b0"], ["b1"])
-    again = both.after("b0", None).after("b1", None).after("b1", 7.0)
-    assert decide_ejections(again, two, {}, now_s=7.0).ejected == {"b1"}
+    assert decide_ejections(both.with_down({"b1": 7.0}), two, {}, now_s=7.0).ejected == {"b1"}
 
 
 @pytest.mark.parametrize(
