@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.dataclass import dataclass, replace
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.display import duration, percent
 from xenoovs.errors import XenoovsError, counted
 from xenoovs.show.column import Column, Row, columns_of, text
@@ -53,10 +53,11 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the user sees besides the snapshot. `question`: an order that waits for y or n. `silence`: why the agent
-    does not answer, so that the snapshot is old; empty while it answers. `options`: the options that suggested commands
-    need to reach the agent, after a space."""
+    """What the user sees. `question`: an order that waits for y or n. `silence`: why the agent does not answer, so that
+    the snapshot is old; empty while it answers. `options`: the options that suggested commands need to reach the agent,
+    after a space."""
 
+    snapshot: Snapshot = field(repr=False)
     chosen: Names | None = None
     sort: Sort = Sort.CONFIG
     question: Order | None = None
@@ -94,7 +95,7 @@ def chosen_index(view: View, listed: Sequence[BackendRow]) -> int:
     return next((index for index, row in enumerate(listed) if names_of(row) == view.chosen), 0)
 
 
-def pressed(view: View, key: str, snapshot: Snapshot, *, page: int = 10) -> tuple[View, Order | None] | None:
+def pressed(view: View, key: str, *, page: int = 10) -> tuple[View, Order | None] | None:
     """Return the view after a key, and the order that the user has confirmed; None if he quits. `page`: rows that a
     page key moves by."""
     if key == "ctrl-c" or (key in ("q", "Q") and view.question is None):
@@ -102,7 +103,7 @@ def pressed(view: View, key: str, snapshot: Snapshot, *, page: int = 10) -> tupl
     if view.question is not None:
         order = view.question if key in ("y", "Y") else None
         return replace(view, question=None, message="" if order is not None else "nothing was changed"), order
-    listed = sorted_rows(snapshot, view.sort)
+    listed = sorted_rows(view.snapshot, view.sort)
     if key in ("s", "S"):
         orders = tuple(Sort)
         return replace(view, sort=orders[(orders.index(view.sort) + 1) % len(orders)], message=""), None
@@ -137,10 +138,10 @@ _FLAT = Column(of=lambda row: "/".join(names_of(row)), shown=text("BACKEND", liv
 """Replaces the name if rows are not below the names of their services."""
 
 
-def frame(snapshot: Snapshot, view: View, size: Size) -> list[str]:
+def frame(view: View, size: Size) -> list[str]:
     """Return the lines from top to bottom, none longer than the width, and exactly `height` lines if that is set."""
-    listed, is_flat = sorted_rows(snapshot, view.sort), view.sort is not Sort.CONFIG
-    head = [*_head(snapshot, view, size.width)]
+    listed, is_flat = sorted_rows(view.snapshot, view.sort), view.sort is not Sort.CONFIG
+    head = [*_head(view, size.width)]
     chosen = listed[chosen_index(view, listed)] if listed and size.height is not None else None
     items = [*_items(listed, is_flat=is_flat)]
     if size.height is not None:
@@ -152,7 +153,7 @@ def frame(snapshot: Snapshot, view: View, size: Size) -> list[str]:
         layout.line(each, is_chosen=each is chosen) if isinstance(each, Row) else _service(each, size.width)
         for each in items
     ]
-    return framed([*head, layout.titles()], rows, _foot(view, snapshot, size.width), size)
+    return framed([*head, layout.titles()], rows, _foot(view, size.width), size)
 
 
 def _service(service: ServiceView, width: int) -> str:
@@ -160,7 +161,8 @@ def _service(service: ServiceView, width: int) -> str:
     return line(width, (one_column(service.name), "bold"), (f"  {one_column(facts)}", "quiet"))
 
 
-def _head(snapshot: Snapshot, view: View, width: int) -> Iterator[str]:
+def _head(view: View, width: int) -> Iterator[str]:
+    snapshot = view.snapshot
     state, style = ("the agent does not answer", "bad") if view.silence else headline(snapshot)
     left = f"xenoovs top  {one_column(snapshot.bridge)}  "
     up = f"agent up {duration(snapshot.now_s - snapshot.started_s)}"
@@ -201,10 +203,11 @@ def _window(items: list[Item], chosen: BackendRow | None, *, room: int) -> list[
     return items[start : start + room]
 
 
-def _foot(view: View, snapshot: Snapshot, width: int) -> str:
+def _foot(view: View, width: int) -> str:
     if view.question is not None:
         name = "/".join(view.question.names)
-        share = next((row.value.share for row in backend_rows(snapshot) if names_of(row) == view.question.names), 0.0)
+        rows = backend_rows(view.snapshot)
+        share = next((row.value.share for row in rows if names_of(row) == view.question.names), 0.0)
         if view.question.route == "drain":
             question = f"drain {name} and move its {percent(share)} of the clients?"
         else:
@@ -252,45 +255,40 @@ def top_command(*, interval_s: float, once: bool, where: Where, output: OutputFo
 
     run_live(
         interval_s,
-        (_ask(client), View(options=options_of(client, where))),
-        draw=lambda state, size: frame(*state, size),
+        View(_ask(client), options=options_of(client, where)),
+        draw=frame,
         refresh=partial(_refreshed, client),
         press=partial(_press, client),
     )
 
 
-State = tuple[Snapshot, View]
-
-
-def _refreshed(client: Client) -> Callable[[State], State]:
+def _refreshed(client: Client) -> Callable[[View], View]:
     """Request the status. While the agent does not answer, as during a restart, the old data stays."""
     try:
         found = _ask(client)
     except XenoovsError as error:
         silence = str(error)
-        return lambda state: (state[0], replace(state[1], silence=silence))
-    return lambda state: (found, replace(state[1], silence=""))
+        return lambda view: replace(view, silence=silence)
+    return lambda view: replace(view, snapshot=found, silence="")
 
 
-def _sent(client: Client, order: Order) -> Callable[[State], State]:
+def _sent(client: Client, order: Order) -> Callable[[View], View]:
     service, backend = order.names
     try:
         message = str(client.ask(order.route, {"service": service, "backend": backend})["message"])
     except XenoovsError as error:
         message = str(error)
-    return lambda state: (state[0], replace(state[1], message=message))
+    return lambda view: replace(view, message=message)
 
 
-def _press(client: Client, state: State, key: str, size: Size) -> tuple[State, Ask[State] | None] | None:
-    snapshot, view = state
-    after = pressed(view, key, snapshot, page=max((size.height or 0) - _LINES_AROUND, 1))
+def _press(client: Client, view: View, key: str, size: Size) -> tuple[View, Ask[View] | None] | None:
+    after = pressed(view, key, page=max((size.height or 0) - _LINES_AROUND, 1))
     if after is None:
         return None
     view, order = after
     if order is None:
-        return (snapshot, view), None
-    view = replace(view, message=f"{order.route} {'/'.join(order.names)} …")
-    return (snapshot, view), partial(_sent, client, order)
+        return view, None
+    return replace(view, message=f"{order.route} {'/'.join(order.names)} …"), partial(_sent, client, order)
 
 
 def _ask(client: Client) -> Snapshot:
@@ -306,5 +304,5 @@ def _print_once(client: Client, output: OutputFormat, *, options: str) -> None:
         if any(backend.rate is not None for backend in snapshot.backends) or time.monotonic() >= deadline_s:
             break
         time.sleep(_RETRY_S)
-    lines = frame(snapshot, View(options=options), once_size())
+    lines = frame(View(snapshot, options=options), once_size())
     output.show(lambda: {"from": "agent", **status}, lambda: echo("\n".join(lines)))

@@ -14,28 +14,28 @@ from tests.judged import assert_recorded
 from tests.snapshots import NOW_S, snapshot
 from xenoovs.cli.top import Order, Sort, View, frame, names_of, pressed, sorted_rows
 from xenoovs.show.screen import Size, line, one_column
-from xenoovs.show.snapshot import PortView, Snapshot
+from xenoovs.show.snapshot import PortView
 from xenoovs.show.terminal import fit
 
 KEYS = ("up", "down", "j", "k", "page-up", "page-down", "home", "end", "d", "u", "s", "y", "n", "x", "escape")
 
 
+SHOWN = View(snapshot())
 PRESSED: dict[str, tuple[View, tuple[str, ...]]] = {
-    "keys choose and stay within": (View(), ("down", "j j", "down up", "up", "end", "page-down", "end home")),
-    "nothing is drained before it is confirmed": (View(), ("down d", "down d y")),
-    "every key but y means no": (View(), tuple(f"d {key}" for key in KEYS if key != "y")),
-    "what is drained is not drained again": (View(("web", "b3")), ("d",)),
-    "undrain is for backends with another weight": (View(("web", "b3")), ("u y",)),
-    "and for no other": (View(("web", "b0")), ("u",)),
-    "these end it": (View(), ("q", "Q", "ctrl-c", "d ctrl-c")),
-    "s goes through all orders": (View(), tuple("s " * presses for presses in range(1, len(Sort) + 1))),
+    "keys choose and stay within": (SHOWN, ("down", "j j", "down up", "up", "end", "page-down", "end home")),
+    "nothing is drained before it is confirmed": (SHOWN, ("down d", "down d y")),
+    "every key but y means no": (SHOWN, tuple(f"d {key}" for key in KEYS if key != "y")),
+    "what is drained is not drained again": (View(snapshot(), ("web", "b3")), ("d",)),
+    "undrain is for backends with another weight": (View(snapshot(), ("web", "b3")), ("u y",)),
+    "and for no other": (View(snapshot(), ("web", "b0")), ("u",)),
+    "these end it": (SHOWN, ("q", "Q", "ctrl-c", "d ctrl-c")),
+    "s goes through all orders": (SHOWN, tuple("s " * presses for presses in range(1, len(Sort) + 1))),
 }
 
 
-def after(view: View, keys: Sequence[str]) -> tuple[View, Order | str | None]:
-    wanted: Order | None = None
+def after(view: View, keys: Sequence[str], wanted: Order | None = None) -> tuple[View, Order | str | None]:
     for key in keys:
-        if (found := pressed(view, key, snapshot())) is None:
+        if (found := pressed(view, key)) is None:
             return view, "quit"
         view, wanted = found
     return view, wanted
@@ -66,23 +66,23 @@ TROUBLE = replace(
 )
 EMPTY = replace(snapshot(), services=(), last_round_s=None, sampled_s=None)
 
-FRAMES: dict[str, tuple[Snapshot, View, Size]] = {
-    "80x24": (snapshot(), View(), Size(80, 24)),
-    "a wide window": (snapshot(), View(("web", "b2")), Size(150, 16)),
-    "a low window": (snapshot(), View(("dns<script>alert(1)</script>", "b1")), Size(80, 8)),
-    "a question": (snapshot(), View(("web", "b1"), question=Order("drain", ("web", "b1"))), Size(80, 12)),
-    "sorted by state": (snapshot(), View(("web", "b2"), Sort.STATE), Size(80, 12)),
-    "sorted by packets": (snapshot(), View(None, Sort.PPS, message="web/b3 is already drained"), Size(100, 12)),
-    "in trouble": (TROUBLE, View(), Size(80, 20)),
-    "nothing yet": (EMPTY, View(), Size(80, 6)),
-    "in a pipe": (snapshot(), View(), Size(120)),
+FRAMES: dict[str, tuple[View, Size]] = {
+    "80x24": (SHOWN, Size(80, 24)),
+    "a wide window": (View(snapshot(), ("web", "b2")), Size(150, 16)),
+    "a low window": (View(snapshot(), ("dns<script>alert(1)</script>", "b1")), Size(80, 8)),
+    "a question": (View(snapshot(), ("web", "b1"), question=Order("drain", ("web", "b1"))), Size(80, 12)),
+    "sorted by state": (View(snapshot(), ("web", "b2"), Sort.STATE), Size(80, 12)),
+    "sorted by packets": (View(snapshot(), None, Sort.PPS, message="web/b3 is already drained"), Size(100, 12)),
+    "in trouble": (View(TROUBLE), Size(80, 20)),
+    "nothing yet": (View(EMPTY), Size(80, 6)),
+    "in a pipe": (SHOWN, Size(120)),
 }
 
 
 def test_frames_are_as_recorded_and_fit(*, update_golden: bool) -> None:
     shown = dict[str, str]()
-    for title, (state, view, size) in FRAMES.items():
-        lines = [click.unstyle(text) for text in frame(state, view, size)]
+    for title, (view, size) in FRAMES.items():
+        lines = [click.unstyle(text) for text in frame(view, size)]
         assert (max(map(len, lines)) <= size.width, size.height in (None, len(lines))) == (True, True)
         shown[title] = "\n".join(lines)
     assert_recorded("top/frames.txt", shown, update=update_golden)
@@ -90,14 +90,14 @@ def test_frames_are_as_recorded_and_fit(*, update_golden: bool) -> None:
 
 @given(st.lists(st.sampled_from(KEYS), max_size=30), st.integers(20, 200), st.integers(6, 60))
 def test_any_keys_and_any_window_give_a_frame_that_fits(keys: list[str], width: int, height: int) -> None:
-    lines = frame(snapshot(), after(View(), keys)[0], Size(width, height))
+    lines = frame(after(SHOWN, keys)[0], Size(width, height))
     assert len(lines) == height
     assert all(len(click.unstyle(line)) <= width for line in lines)
 
 
 @given(st.lists(st.sampled_from(KEYS), max_size=30), st.integers(8, 30))
 def test_the_chosen_row_can_always_be_seen(keys: list[str], height: int) -> None:
-    texts = [click.unstyle(line) for line in frame(snapshot(), after(View(), keys)[0], Size(80, height))]
+    texts = [click.unstyle(line) for line in frame(after(SHOWN, keys)[0], Size(80, height))]
     assert sum(text.startswith("▸ ") for text in texts) == 1
 
 
@@ -115,7 +115,7 @@ def test_no_text_from_servers_and_configs_moves_the_cursor() -> None:
         ports_problem=rude,
         problems=(f"port {rude}",),
     )
-    text = "".join(click.unstyle(line) for line in frame(shown, View(), Size(250, 30)))
+    text = "".join(click.unstyle(line) for line in frame(View(shown), Size(250, 30)))
     assert "HTTP 200 \\x1b[2J\\x1b]0;title\\x07\\x9b31m\\n\\u202e?" in text
     assert text.isprintable()
 
