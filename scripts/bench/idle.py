@@ -12,7 +12,7 @@ from pathlib import Path
 from scripts.bench.apply import fresh_bridge
 from scripts.bench.configs import large_config
 from scripts.bench.measure import Row
-from xenoovs.agent.offload import OffloadSampler, SamplePace
+from xenoovs.agent.offload import OffloadSampler, RuleUse, SamplePace
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
@@ -33,12 +33,17 @@ def rows() -> Iterator[Row]:
         try:
             fresh_bridge(ovs)
             balancer = load_config(large_config(directory))
-            engine = Engine(ManagementSwitch(Endpoint(ovs.db, ovs.directory)))
+            endpoint = Endpoint(ovs.db, ovs.directory)
+            engine = Engine(ManagementSwitch(endpoint))
             own, daemon = _percent(ovs, lambda: engine.round(DesiredState(balancer), now_s=time.monotonic()))
             yield Row("agent and ovs-ofctl, nothing to do", own, "%", 1.0)
             yield Row("ovs-vswitchd meanwhile", daemon, "%")
             watch = OffloadSampler(
-                engine.switch, program=lambda: engine.program, now_s=time.monotonic, pace=SamplePace()
+                engine.switch,
+                program=lambda: engine.program,
+                now_s=time.monotonic,
+                pace=SamplePace(),
+                rule_use=RuleUse.at(endpoint),
             )
             yield Row("with metrics or page: samples of an idle datapath", _percent(ovs, watch.sample)[0], "%", 0.5)
         finally:

@@ -27,7 +27,7 @@ from tests.snapshots import NOW_S
 from tests.unit.judge.doctor.facts import DATABASE, HOST
 from tests.unix_http import answering
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.offload import SamplePace
+from xenoovs.agent.offload import RuleUse, SamplePace
 from xenoovs.agent.probe.check import Check, ProbeResult
 from xenoovs.agent.state import SamplesAsked
 from xenoovs.agent.telemetry import offload_sampler, telemetry
@@ -101,7 +101,8 @@ def running_agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     def routes(agent: Agent) -> list[RouteDef]:
         switch.program = lambda: agent.engine.program
-        sampler = offload_sampler(agent, pace=_PACE, is_always=True)
+        apart = RuleUse(lambda ports, is_brief: {}, lambda _: {})
+        sampler = offload_sampler(agent, pace=_PACE, rule_use=apart, is_always=True)
         agent.add_task(lambda: sampler.run(agent.store.dispatch))
         return telemetry(agent, with_blocks=True)
 

@@ -83,12 +83,8 @@ class ConfigFile:
         is_retried = self.problem is not None and (always or isinstance(self.problem, ConfigError))
         try:
             version = self._read()
-        except ConfigUnreadable as problem:
-            is_news = always or before != "" or str(problem) != str(self.problem)
-            self._newest, self.candidate, self.problem = "", None, problem
-            return is_news
         except XenoovsError as problem:
-            self._newest = self._digest
+            self._newest = "" if isinstance(problem, ConfigUnreadable) else self._digest
             if self._newest == before and not always and str(problem) == str(self.problem):
                 return False
             self.candidate, self.problem = None, problem

@@ -411,8 +411,12 @@ class Agent:
             try:
                 next_round_s = await self._round_if_due(next_round_s)
             except OSError as error:
-                # For instance too few descriptors, of which the next round may have enough.
+                # For instance too few descriptors or processes, of which the next round may have enough.
                 self._failed(SystemFailure(reason=str(error)))
+                next_round_s = self.store.now_s() + _RETRY_S
+            if not self._must_reload:
+                self._readiness.idle()
+            notify("WATCHDOG=1")
             await self._pause(_POLL_S)
         info("stopping; the flows stay", rounds=self.state.round.rounds, foreign=self.state.round.foreign)
 
@@ -424,9 +428,6 @@ class Agent:
             next_round_s = self.store.now_s() + (self._quiet_s() if is_good else _RETRY_S)
             if is_good and not self.state.round.problems:
                 self._readiness.ready()
-        if not self._must_reload:
-            self._readiness.idle()
-        notify("WATCHDOG=1")
         return next_round_s
 
     def _quiet_s(self) -> float:
@@ -473,10 +474,6 @@ class Agent:
             return True
         except XenoovsError as problem:
             self._failed(problem)
-            return False
-        except OSError as error:
-            # For instance too few descriptors or processes, of which a later round may have enough.
-            self._failed(SystemFailure(reason=str(error)))
             return False
         finally:
             late.cancel()

@@ -208,15 +208,15 @@ class OffloadSampler:
         program: Callable[[], Program | None],
         now_s: Callable[[], float],
         pace: SamplePace,
+        rule_use: RuleUse,
         bridge: Callable[[], str] = lambda: "",
-        rule_use: RuleUse | None = None,
         is_always: bool = False,
     ) -> None:
         """Bind it to a switch. `bridge`: returns the bridge whose flows are counted if the switch cannot dump
         megaflows. `is_always`: take samples although no client requests them, because the counters are scraped."""
         self._switch, self._program, self._now_s, self._pace = switch, program, now_s, pace
         self._bridge, self._flow_totals = bridge, FlowTotals()
-        self._rule_use = rule_use or RuleUse()
+        self._rule_use = rule_use
         self._is_always = is_always
         self._requested_s: float | None = None
         self._costs_s = deque[float](maxlen=_COSTS)
@@ -314,10 +314,6 @@ def _entering(dump: str, services: Iterable[ExpectedService]) -> Iterable[str]:
 _PORT_LINE = regex(r"in_port\(([^)]+)\).*, packets:([0-9]{1,20}), bytes:([0-9]{1,20}),(.*?), actions:", ASCII)
 
 
-def _read_filters(devices: Iterable[str], place: Netns = HERE) -> Mapping[str, TcFilter]:
-    return dump_filters(devices, place).by_cookie
-
-
 _OF_USERSPACE = ", dp-extra-info:"
 _STATISTIC = regex(r"^ *Total +([A-Za-z][A-Za-z ()-]*): +([0-9]{1,20})$", ASCII | MULTILINE)
 _EVENT = regex(r"^([a-z_0-9]+) +[0-9].* total: ([0-9]{1,20})$", ASCII | MULTILINE)
@@ -346,8 +342,8 @@ class RuleUse:
 
     def __init__(
         self,
-        read_ports: Callable[..., Mapping[str, PortPackets]] = read_port_packets,
-        read_filters: Callable[[Iterable[str]], Mapping[str, TcFilter]] = _read_filters,
+        read_ports: Callable[..., Mapping[str, PortPackets]],
+        read_filters: Callable[[Iterable[str]], Mapping[str, TcFilter]],
         read_counters: Callable[[], tuple[str, ...]] = lambda: ("", ""),
     ) -> None:
         self._read_ports, self._read_filters, self._read_counters = read_ports, read_filters, read_counters
@@ -364,10 +360,11 @@ class RuleUse:
             found = netns_of(endpoint)
             return HERE if isinstance(found, Unknown) else found
 
-        def read_ports(ports: Iterable[str], *, is_brief: bool) -> Mapping[str, PortPackets]:
-            return read_port_packets(ports, place(), is_brief=is_brief)
-
-        return cls(read_ports, lambda devices: _read_filters(devices, place()), lambda: read_offload_counters(endpoint))
+        return cls(
+            lambda ports, *, is_brief: read_port_packets(ports, place(), is_brief=is_brief),
+            lambda devices: dump_filters(devices, place()).by_cookie,
+            lambda: read_offload_counters(endpoint),
+        )
 
     def insertion(self, lines: Sequence[str]) -> Insertion | None:
         """Return the counts of rule insertion into the NIC; None for the kernel's datapath, which has none."""

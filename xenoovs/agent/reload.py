@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 
+from xenoovs.agent.checkpoint import Checkpoint, changed_services, roll_back, take_checkpoint
 from xenoovs.agent.config_file import ConfigFile, ConfigVersion
 from xenoovs.agent.overrides import (
     Merged,
@@ -21,7 +22,6 @@ from xenoovs.agent.overrides import (
     with_request,
 )
 from xenoovs.agent.report import Report
-from xenoovs.agent.rollback import Checkpoint, changed_services, roll_back, take_checkpoint
 from xenoovs.agent.runtime_file import RuntimeFile
 from xenoovs.agent.state import (
     AgentState,

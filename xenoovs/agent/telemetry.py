@@ -50,9 +50,7 @@ def metrics_routes(moment: Callable[[], Callable[[], bytes]]) -> list[web.RouteD
     return [web.get("/metrics", answer)]
 
 
-def offload_sampler(
-    agent: Agent, *, pace: SamplePace, is_always: bool, rule_use: RuleUse | None = None
-) -> OffloadSampler:
+def offload_sampler(agent: Agent, *, pace: SamplePace, rule_use: RuleUse, is_always: bool) -> OffloadSampler:
     """Return what samples the datapath of an agent. `is_always`: although no client asks for samples."""
     engine = agent.engine
     sampler = OffloadSampler(

@@ -275,8 +275,8 @@ class Work:
         `rounds`: the drains of the change, which continue meanwhile. Raises NotConfirmed, NotOffloaded, RolledBack,
         SwitchError."""
         # Imported here: http.server imports ssl, which takes longer than all of `apply --help`.
+        from xenoovs.agent.checkpoint import roll_back, take_checkpoint
         from xenoovs.agent.control.files import bound_socket
-        from xenoovs.agent.rollback import roll_back, take_checkpoint
         from xenoovs.cli.apply_rollback import require_offload, rolled_back_on_error, wait_for_confirmation
         from xenoovs.switch.watchdog import RollbackWatchdog
 

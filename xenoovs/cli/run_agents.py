@@ -222,15 +222,12 @@ async def _run_agents(
     *,
     started: Callable[[], None],
 ) -> None:
-    bridges, group, waiting = tuple(one.uplinks for one in opened), AgentGroup(), len(opened)
+    group = AgentGroup()
 
     def made(agent: Agent) -> None:
-        nonlocal waiting
-        waiting -= 1
-        if not waiting:
-            agent.store.subscribe(RoundFacts, lambda _: started())
+        agent.store.subscribe(RoundFacts, lambda _: started() if len(group.agents) == len(opened) else None)
 
-    with reaching(bridges, options) as reach:
+    with reaching(tuple(one.uplinks for one in opened), options) as reach:
         handle_signals(asyncio.get_running_loop(), group)
         await run_agents(group, opened, ports, reach, switch, options, made=made, joined=joined)
 
@@ -248,8 +245,7 @@ async def run_agents(
 ) -> None:
     """Run agents. Serve each at its own socket, and all of them at the TCP ports of the API and the page, which they
     share. `made`: called with each agent. `joined`: returns it as a member of its fleet."""
-    shown, is_one = dict[str, Agent](), len(opened) == 1
-
+    is_one = len(opened) == 1
     # All agents of this process share its descriptors.
     probes = max_probes(raise_descriptor_limit() // len(opened))
 
@@ -261,12 +257,11 @@ async def run_agents(
         own = () if one.listener is None else (one.listener,)
         listeners = (*own, *(ports if is_one else ()))
         agent = await _agent(one, config, reach, switch, options, listeners, joined, max_probes=probes)
-        shown[one.uplinks.label] = agent
         made(agent)
         return agent
 
     starters: dict[str, Starter] = {one.uplinks.label: partial(start, one) for one in opened}
-    beside: TaskFactory | None = None if is_one or not ports else lambda: serve_several(shown, ports)
+    beside: TaskFactory | None = None if is_one or not ports else lambda: serve_several(group.agents, ports)
     await group.run(starters, once=options.once, beside=beside)
 
 

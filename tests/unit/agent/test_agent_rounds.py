@@ -25,12 +25,12 @@ from tests.patience import PATIENCE_S, eventually
 from tests.switch_tunnels import GENEVE, REMOTES, behind_tunnels
 from tests.unit import balancer as small
 from xenoovs.agent import daemon, neighbour, report, tasks
+from xenoovs.agent.checkpoint import roll_back, take_checkpoint
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.control.client import Client
 from xenoovs.agent.daemon import Agent, AgentGroup, handle_signals
 from xenoovs.agent.fleet_config import FleetConfig
 from xenoovs.agent.neighbour import Neighbours
-from xenoovs.agent.rollback import roll_back, take_checkpoint
 from xenoovs.agent.scheduler import Probe
 from xenoovs.agent.state import RoundFacts
 from xenoovs.agent.telemetry import Timings, telemetry

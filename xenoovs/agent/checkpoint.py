@@ -1,4 +1,4 @@
-"""Rolls flows of a bridge back to a checkpoint, byte for byte."""
+"""A checkpoint: the flows of a bridge at one moment, to which it can be rolled back, byte for byte."""
 
 from __future__ import annotations
 
