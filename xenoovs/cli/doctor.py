@@ -17,7 +17,8 @@ from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.fact import Fact, Unknown, Unresponsive
 from xenoovs.datapath.host import BackendFacts, HostFacts
 from xenoovs.datapath.tunnel_facts import TunnelEnd, tunnel_ends
-from xenoovs.errors import FileUnusable, ParseError, SwitchError, XenoovsError
+from xenoovs.display import span
+from xenoovs.errors import FileUnusable, ParseError, SwitchError, XenoovsError, counted, worded
 from xenoovs.evidence.collector import Collector
 from xenoovs.evidence.command_target import CommandTarget
 from xenoovs.evidence.evidence import Evidence
@@ -70,8 +71,10 @@ from xenoovs.terminal.reach import connect, where_of
 if TYPE_CHECKING:
     from xenoovs.judge.doctor.foreign_flows import ForeignFlows
     from xenoovs.judge.findings import PreemptingRule
+    from xenoovs.switch.planned_restart import PlannedRestart
     from xenoovs.terminal.defaults import LabTarget
 
+_STATE_DIRECTORY = Path("/run/xenoovs")
 _COLOUR = {CheckState.OK: "green", CheckState.WRONG: "red", CheckState.UNKNOWN: "yellow"}
 
 
@@ -127,41 +130,32 @@ def doctor_command(
     """
     if setting and (fix or backends or restart_ovs):
         raise click.UsageError("--set excludes --fix, --backends and --restart-ovs: run doctor again for those.")
-    if restart_ovs and not fix:
-        if config or backends:
-            raise click.UsageError("--restart-ovs without --fix checks nothing: leave FILE and --backends out.")
-        _restart(db, lab, output, yes=yes)
-        return EXIT_OK
-    if yes and not (fix or setting):
+    is_restart = restart_ovs and not fix
+    if is_restart and (config or backends):
+        raise click.UsageError("--restart-ovs without --fix checks nothing: leave FILE and --backends out.")
+    if yes and not (fix or setting or restart_ovs):
         raise click.UsageError("--yes goes with --fix, --set or --restart-ovs.")
-    config = config or (find_config(lab) if backends else environment_config())
+    if not is_restart:
+        config = config or (find_config(lab) if backends else environment_config())
     balancer, switch = None if config is None else load(config, of_dpu=True), connect(db, lab)
     check_reachable(switch.endpoint)
     place = labs().open_lab(lab) if lab else None
     show: Callable[[str], None] = echo if output is OutputFormat.TEXT else lambda _text: None
-
     target = where_of(switch.endpoint, config=config, lab=lab)
+    question = Question(balancer, switch, place, target=target, backends=backends)
+    if is_restart:
+        order = _restart_order(question)
+        confirm("Restart Open vSwitch now?", yes=yes)
+        done = _restart(question, order)
+        output.show(lambda: restart_document(done), lambda: echo("\n".join(restart_lines(done))))
+        return EXIT_OK
     if setting:
-        # It is about the whole Open vSwitch, whatever is in the config.
-        question = Question(None, switch, place, target=target, backends=False)
         document = _set_offload(question, show, wanted=setting == "offload=on", yes=yes)
         output.show(lambda: document, lambda: None)
         return EXIT_OK
-    found = None if balancer is None else resolved(balancer)
-    question = Question(found, switch, place, target=target, backends=backends)
+    if balancer is not None:
+        question = replace(question, balancer=resolved(balancer))
     return _check(question, show, output, fix=fix, restart_ovs=restart_ovs, yes=yes)
-
-
-def _restart(db: str | None, lab: str | None, output: OutputFormat, *, yes: bool) -> None:
-    from xenoovs.cli.restart_ovs import restart, restart_document, restart_lines, restart_order
-
-    switch = connect(db, lab)
-    check_reachable(switch.endpoint)
-    place = labs().open_lab(lab) if lab else None
-    order = restart_order(switch.endpoint, place)
-    confirm("Restart Open vSwitch now?", yes=yes)
-    done = restart(switch, place, order)
-    output.show(lambda: restart_document(done), lambda: echo("\n".join(restart_lines(done))))
 
 
 def _check(
@@ -198,12 +192,11 @@ def _fix(
     question: Question, checks: tuple[CheckResult, ...], show: Callable[[str], None], *, restart_ovs: bool, yes: bool
 ) -> dict[str, Any]:
     """Apply safe fixes, check again, restart if it is still needed; return the results and the last `checks`."""
-    from xenoovs.cli.restart_ovs import restart, restart_document, restart_lines, restart_order
     from xenoovs.switch.planned_restart import RESTART_WARNING
 
     document: dict[str, Any] = {}
     # First of all, so that nothing is changed if a restart is impossible.
-    order = restart_order(question.endpoint, question.lab) if restart_ovs else None
+    order = _restart_order(question) if restart_ovs else None
     if fixes := safe_fixes(checks):
         show("\nsafe to do now:\n" + "\n".join(f"  {each.command(question.target)}" for each in fixes))
         confirm("Do this?", yes=yes)
@@ -215,7 +208,7 @@ def _fix(
     if order is not None and any(check.needs_restart for check in checks):
         show(f"\n{RESTART_WARNING}")
         confirm("Restart Open vSwitch now?", yes=yes)
-        done = restart(question.switch, question.lab, order)
+        done = _restart(question, order)
         document["restarted"] = restart_document(done)
         show("\n".join(restart_lines(done)))
         checks = _examine(question)
@@ -226,7 +219,6 @@ def _fix(
 
 def _set_offload(question: Question, show: Callable[[str], None], *, wanted: bool, yes: bool) -> dict[str, Any]:
     """Turn offload on or off and check that it is in effect. Raises SwitchError."""
-    from xenoovs.cli.restart_ovs import restart_document, restart_lines, restart_order, set_offload
     from xenoovs.evidence.collector import finish_leftovers
     from xenoovs.switch.offload_setting import OffloadSwitch
     from xenoovs.switch.planned_restart import RESTART_WARNING
@@ -239,15 +231,74 @@ def _set_offload(question: Question, show: Callable[[str], None], *, wanted: boo
         show(f"offload is {word} already: set, and in effect")
         return {"offload": word, "restarted": None}
     # First of all, so that nothing is changed if a restart is impossible.
-    order = restart_order(question.endpoint, question.lab)
+    order = _restart_order(question)
     setting.require_safe(wanted=wanted)
     value = "true" if wanted else "false"
     show(f"This sets other_config:hw-offload={value} and restarts Open vSwitch.\n{RESTART_WARNING}")
     confirm(f"Turn offload {word} now?", yes=yes)
-    done = set_offload(question.switch, question.lab, order, wanted=wanted)
+
+    def restart(set_it: Callable[[], None]) -> PlannedRestart:
+        def set_and_restart() -> None:
+            set_it()
+            order()
+
+        return _planned_restart(question, set_and_restart)
+
+    done = _detached(lambda: setting.change(wanted=wanted, restart=restart))
     show("\n".join(restart_lines(done)))
     show(click.style(f"offload is {word}: set, and in effect since the restart", fg="green"))
     return {"offload": word, "restarted": restart_document(done)}
+
+
+def _restart_order(question: Question) -> Callable[[], None]:
+    """Return the function that restarts this Open vSwitch. Raises SwitchError if only its owner can restart it."""
+    from xenoovs.switch.planned_restart import check_is_service, restart_service
+
+    if question.lab is not None:
+        return question.lab.restart_vswitchd
+    check_is_service(question.endpoint)
+    return restart_service
+
+
+def _restart(question: Question, order: Callable[[], None]) -> PlannedRestart:
+    """Restart Open vSwitch by `order` and restore all flows and groups. Raises SwitchError."""
+    return _detached(lambda: _planned_restart(question, order))
+
+
+def _planned_restart(question: Question, order: Callable[[], None]) -> PlannedRestart:
+    from xenoovs.switch.planned_restart import planned_restart
+
+    # The flows are saved there until they are back on their bridges.
+    directory = question.lab.directory if question.lab is not None else _STATE_DIRECTORY
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return planned_restart(question.switch, question.endpoint, order, directory=directory)
+
+
+def _detached(work: Callable[[], PlannedRestart]) -> PlannedRestart:
+    """Restart in a process that completes it even if this one is killed: otherwise ovs-vswitchd or its flows would be
+    missing."""
+    from xenoovs.switch.watchdog import run_detached
+
+    try:
+        return run_detached(work)
+    except KeyboardInterrupt:
+        echo("the restart is completed in the background", err=True)
+        raise
+
+
+def restart_document(done: PlannedRestart) -> dict[str, object]:
+    counts = {"flows": dict(done.flows), "groups": dict(done.groups)}
+    return {"gap_s": round(done.gap_s, 3), **counts, "left_to_ovn": list(done.of_ovn)}
+
+
+def restart_lines(done: PlannedRestart) -> Iterator[str]:
+    for bridge, flows in done.flows.items():
+        back = worded(flows + done.groups[bridge], "is", "are")
+        groups = f" and {counted(done.groups[bridge], 'group')}" if done.groups[bridge] else ""
+        yield f"{bridge}: {counted(flows, 'flow')}{groups} {back} back"
+    for bridge in done.of_ovn:
+        yield f"{bridge}: left to ovn-controller, which installs its flows again"
+    yield f"done: {span(done.gap_s)} from the order to restart until all was back"
 
 
 def _run_fixes(question: Question, fixes: Iterable[Fix]) -> list[dict[str, str | None]]:

@@ -256,16 +256,12 @@ def wanted_encryption(ends: Iterable[RemoteEnd], findings: OffloadFindings) -> t
     """Return the encapsulations to these tunnel ends, with their megaflows and packets, in the NIC or in software."""
     uses: dict[Encapsulation, EncapsulationUse] = {}
     for end in ends:
-        blocks = [
-            each for each in findings.blocks if any(remote_end_of(hop, (end.tunnel,)) == end for hop in each.block.hops)
-        ]
         outer = encapsulation_to(end)
-        before = uses.get(outer, EncapsulationUse(outer, 0, 0))
-        uses[outer] = replace(
-            before,
-            megaflows=before.megaflows + sum(each.megaflows for each in blocks),
-            packets=before.packets + sum(each.packets for each in blocks),
-        )
+        use = uses.get(outer, EncapsulationUse(outer, 0, 0))
+        for each in findings.blocks:
+            if any(remote_end_of(hop, (end.tunnel,)) == end for hop in each.block.hops):
+                use = replace(use, megaflows=use.megaflows + each.megaflows, packets=use.packets + each.packets)
+        uses[outer] = use
     return tuple(uses.values())
 
 

@@ -132,6 +132,12 @@ class IpsecState:
         found = min(covering, key=lambda each: each.priority, default=None)
         return found if found is not None and found.requires else None
 
+    def way(self, outer: Encapsulation) -> tuple[int | None, str]:
+        """Return the local address of packets in a tunnel, and the device by which they leave; None, empty: unknown."""
+        route = self.routes.get(address_text(outer.remote, is_ipv6=outer.is_ipv6))
+        local = outer.local if outer.local is not None or route is None else route.source
+        return local, outer.out_port or (route.device if route else "")
+
     def outgoing(self, outer: Encapsulation, local: int) -> tuple[SecurityAssociation, ...]:
         """Return the SAs from `local` to the remote of a tunnel."""
         return tuple(
@@ -280,9 +286,7 @@ def cleartext(uses: Iterable[EncapsulationUse], state: IpsecState) -> tuple[Clea
 
 def _cleartext(use: EncapsulationUse, state: IpsecState) -> Cleartext | None:
     outer = use.encapsulation
-    route = state.routes.get(address_text(outer.remote, is_ipv6=outer.is_ipv6))
-    local = outer.local if outer.local is not None else None if route is None else route.source
-    device = outer.out_port or (route.device if route else "")
+    local, device = state.way(outer)
     policy = None if local is None else state.policy(outer, local, device)
     if local is None or policy is None:
         return None
@@ -312,9 +316,7 @@ def uncovered(uses: Iterable[EncapsulationUse], state: IpsecState) -> tuple[Clea
     found = list[Cleartext]()
     for use in uses:
         outer = use.encapsulation
-        remote = address_text(outer.remote, is_ipv6=outer.is_ipv6)
-        route = state.routes.get(remote)
-        device = route.device if route else ""
+        remote, (_, device) = address_text(outer.remote, is_ipv6=outer.is_ipv6), state.way(outer)
         if outer.local is not None and state.policy(outer, outer.local, device) is None:
             reason = f"the config wants IPsec for packets to {remote}, and no policy covers them"
             found.append(Cleartext(use, outer.local, device, None, reason))

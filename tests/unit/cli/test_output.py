@@ -17,10 +17,10 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG
 from tests.judged import assert_recorded
+from xenoovs.cli.doctor import restart_document, restart_lines
 from xenoovs.cli.main import run
 from xenoovs.cli.offload_report import ReportOptions, _show_override, show_bridge
 from xenoovs.cli.plan import drain_line
-from xenoovs.cli.restart_ovs import restart_document, restart_lines
 from xenoovs.compile.drain_progress import Draining
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.judge.bridge import BridgeFindings, BridgeRow
