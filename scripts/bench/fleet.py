@@ -32,9 +32,9 @@ from xenoovs.store.replica import spread_s
 from xenoovs.store.rows import READER_ROLE, StoreDatabase, fleet_columns
 from xenoovs.store.servers import (
     OvsdbServer,
-    RaftServer,
     StorePort,
     create_databases,
+    parse_server,
     start_server,
     stop_server,
 )
@@ -65,7 +65,7 @@ def rows(sizes: Sequence[int] = _SIZES) -> Iterator[Row]:
 
 def _start(work: Path, stack: ExitStack) -> tuple[list[OvsdbServer], list[OvsdbServer], list[StorePort]]:
     network = f"127.{200 + os.getpid() % 50}.{os.getpid() // 50 % 250}"
-    members = [RaftServer(f"{network}.{number + 1}") for number in range(_SERVERS)]
+    members = [parse_server(f"{network}.{number + 1}") for number in range(_SERVERS)]
     servers, relays, ports = list[OvsdbServer](), list[OvsdbServer](), list[StorePort]()
     for number, member in enumerate(members):
         create_databases(work / f"s{number}", name="bench", servers=members, local=number)

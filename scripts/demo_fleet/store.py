@@ -8,7 +8,7 @@ from pathlib import Path
 from scripts.demo_fleet.place import Place
 from xenoovs.errors import StoreUnreachable
 from xenoovs.store.rows import StoreDatabase
-from xenoovs.store.servers import OvsdbServer, RaftServer, create_databases, server_of, server_state
+from xenoovs.store.servers import OvsdbServer, create_databases, parse_server, server_of, server_state
 from xenoovs.switch.process import run
 
 HOSTS = {"store1": "127.0.0.1", "store2": "127.0.0.2", "store3": "127.0.0.3"}
@@ -27,7 +27,7 @@ def directory_of(place: Place, host: str) -> Path:
 def start_server(place: Place, host: str) -> None:
     """Create the databases of a host, start their servers, and the controller beside them."""
     directory, address = directory_of(place, host), HOSTS[host]
-    servers = [RaftServer(other) for other in HOSTS.values()]
+    servers = [parse_server(other) for other in HOSTS.values()]
     create_databases(directory, name="demo", servers=servers, local=list(HOSTS).index(host))
     options = ["--directory", str(directory)]
     _run(place, host, *options, "server", "--listen", f"{address}:6661", "--listen-states", f"{address}:6663")

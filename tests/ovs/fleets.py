@@ -17,7 +17,7 @@ from tests.ovs.dummy import DummyBridge, running_dummy_ovs
 from tests.ovs.stores import transact
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.store.rows import StoreDatabase
-from xenoovs.store.servers import RaftServer, create_databases, server_of, start_server, stop_server
+from xenoovs.store.servers import StorePort, create_databases, server_of, start_server, stop_server
 from xenoovs.switch.endpoint import answers
 
 LOCAL = "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1, fleet_ports: {hosts: p2}}\n"
@@ -97,7 +97,7 @@ class FleetServers:
         sure = ("--yes",) if command in ASKING and "--dry-run" not in arguments else ()
         return self.xenoovs("fleet", "--directory", self.directory, command, *arguments, *sure, *patience)
 
-    def create(self, *servers: RaftServer) -> None:
+    def create(self, *servers: StorePort) -> None:
         create_databases(self.directory, name="test", servers=servers)
 
     def start(self) -> None:
@@ -165,7 +165,7 @@ def running_fleet(
     *,
     dpus: int = 2,
     netns: str | None = None,
-    servers: Sequence[RaftServer] = (),
+    servers: Sequence[StorePort] = (),
     switch_after: str = "0s",
     text: str = SMALL_CONFIG,
 ) -> Iterator[FleetServers]:

@@ -22,10 +22,10 @@ from xenoovs.store.client import StoreClient
 from xenoovs.store.rows import READER_ROLE, StoreDatabase
 from xenoovs.store.servers import (
     OvsdbServer,
-    RaftServer,
     ServerState,
     StorePort,
     create_databases,
+    parse_server,
     server_command,
     server_of,
     server_state,
@@ -104,7 +104,7 @@ def running_cluster(
 ) -> Iterator[list[StoreServer]]:
     """A cluster of servers, each with a read-only port for relays."""
     network = next(_NETWORKS)
-    members = [RaftServer(loopback(number, network)) for number in range(1, size + 1)]
+    members = [parse_server(loopback(number, network)) for number in range(1, size + 1)]
     with ExitStack() as stack:
         servers = list[StoreServer]()
         for number, member in enumerate(members):

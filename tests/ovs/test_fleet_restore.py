@@ -15,9 +15,9 @@ from tests.ovs.fleets import FleetServers, flow_changes, running_fleet
 from tests.ovs.stores import loopback
 from tests.patience import eventually
 from xenoovs.store.rows import StoreDatabase
-from xenoovs.store.servers import RaftServer, server_of, transact
+from xenoovs.store.servers import parse_server, server_of, transact
 
-MEMBER = RaftServer(loopback(1, 239))
+MEMBER = parse_server(loopback(1, 239))
 WEB = """\
   - name: web
     groups: edge

@@ -25,11 +25,11 @@ from tests.patience import eventually
 from xenoovs.errors import StoreUnreachable
 from xenoovs.store.client import CommitOutcome, StoreClient
 from xenoovs.store.servers import (
-    RaftServer,
     ServerFacts,
     ServerRole,
     create_databases,
     host_facts,
+    parse_server,
     stop_server,
 )
 from xenoovs.store.view import Changes
@@ -115,9 +115,9 @@ def test_a_server_that_lost_its_files_is_replaced(cluster: list[StoreServer]) ->
         gone.kill()
         shutil.rmtree(gone.files.directory)
         host = gone.listen[0].host
-        members = [RaftServer(server.listen[0].host) for server in cluster if server is not gone]
+        members = [parse_server(server.listen[0].host) for server in cluster if server is not gone]
         run(["ovs-appctl", "-t", str(first.files.control), "cluster/kick", "xenoovs", f"tcp:{host}:6641"])
-        create_databases(gone.files.directory, name="test", servers=[*members, RaftServer(host)], local=2)
+        create_databases(gone.files.directory, name="test", servers=[*members, parse_server(host)], local=2)
         gone.start()
         assert writer.commit(1, Changes({"web": service("web", "a")}), timeout_s=60) is CommitOutcome.COMMITTED
     with StoreClient(gone.files.remote) as reader:

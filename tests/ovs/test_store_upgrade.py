@@ -31,9 +31,9 @@ from xenoovs.store.client import CommitOutcome, DpuStatusClient, DpuStatusReader
 from xenoovs.store.rows import READER_ROLE, StoreDatabase, schema_text
 from xenoovs.store.servers import (
     OvsdbServer,
-    RaftServer,
     StorePort,
     create_databases,
+    parse_server,
     server_command,
     server_of,
     start_server,
@@ -326,7 +326,7 @@ def test_a_server_that_joins_late_says_what_the_store_lacks_and_converts_when_it
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, start: Starts
 ) -> None:
     """`fleet server` has ended then, before any comparison of the schemas."""
-    members = [RaftServer(loopback(number, LATE_NETWORK)) for number in (1, 2)]
+    members = [parse_server(loopback(number, LATE_NETWORK)) for number in (1, 2)]
     first, second = (server_of(tmp_path / f"s{number}", StoreDatabase.FLEET) for number in (1, 2))
     with written_by("0.9.0", without("Watch", "generation")):
         create_databases(first.directory, name="test", servers=members, local=0)

@@ -63,31 +63,10 @@ _CONVERT_S = 60
 
 
 @dataclass(frozen=True, slots=True)
-class RaftServer:
-    """The address of a server for the others of its cluster. `host`: IPv6 in brackets. `port`: that of `xenoovs`."""
-
-    host: str
-    port: int = RAFT_PORT
-
-    def address(self, database: StoreDatabase, *, is_tls: bool = False) -> str:
-        """Return the RAFT address for a database (ovsdb-tool(1), create-cluster)."""
-        port = self.port + (STATE_RAFT_OFFSET if database is StoreDatabase.STATES else 0)
-        return f"{'ssl' if is_tls else 'tcp'}:{self.host}:{port}"
-
-
-def parse_server(text: str) -> RaftServer:
-    """Return the server at `ADDRESS` or `ADDRESS:PORT`. Raises StoreError."""
-    found = _ADDRESS.fullmatch(text)
-    if found is None or not 0 < int(found[2] or RAFT_PORT) < 65536 - STATE_RAFT_OFFSET:
-        raise StoreError(f"{text!r} is no server: expected ADDRESS or ADDRESS:PORT, such as 192.0.2.1:{RAFT_PORT}")
-    return RaftServer(found[1], int(found[2] or RAFT_PORT))
-
-
-@dataclass(frozen=True, slots=True)
 class StorePort:
     """A TCP port of a server. `host`: IPv6 in brackets. `role`: of its clients (ovsdb(7), "RBAC"); empty if they may
-    change all, as at the unix socket. `is_tls`: whether clients need a certificate; if not, other hosts must not reach
-    the address."""
+    change all, as at the unix socket, and for the other servers of a cluster. `is_tls`: whether clients need a
+    certificate; if not, other hosts must not reach the address."""
 
     host: str
     port: int
@@ -103,6 +82,15 @@ class StorePort:
     def remote(self) -> str:
         """Return the active connection method of its clients."""
         return f"{'ssl' if self.is_tls else 'tcp'}:{self.host}:{self.port}"
+
+
+def parse_server(text: str, *, is_tls: bool = False) -> StorePort:
+    """Return where a server listens for the others of its cluster (ovsdb-tool(1), create-cluster), for the database of
+    the fleet, at `ADDRESS` or `ADDRESS:PORT`. Raises StoreError."""
+    found = _ADDRESS.fullmatch(text)
+    if found is None or not 0 < int(found[2] or RAFT_PORT) < 65536 - STATE_RAFT_OFFSET:
+        raise StoreError(f"{text!r} is no server: expected ADDRESS or ADDRESS:PORT, such as 192.0.2.1:{RAFT_PORT}")
+    return StorePort(found[1], int(found[2] or RAFT_PORT), "", is_tls)
 
 
 def parse_listen(text: str, role: str, *, is_tls: bool) -> StorePort:
@@ -154,18 +142,15 @@ def server_of(directory: Path, database: StoreDatabase) -> OvsdbServer:
 # Databases: stand-alone, the first of a cluster, or one that joins.
 
 
-def create_databases(
-    directory: Path, *, name: str, servers: Sequence[RaftServer] = (), local: int = 0, is_tls: bool = False
-) -> None:
+def create_databases(directory: Path, *, name: str, servers: Sequence[StorePort] = (), local: int = 0) -> None:
     """Create the files of both databases on one host, or none.
 
-    `servers`: those of the cluster; empty for stand-alone databases. The first server creates the cluster and the row
-    of the fleet; the others join when they run. `local`: the index of this host in `servers`. Raises StoreError if a
-    file exists already or cannot be created, or if other hosts can reach a server without TLS.
+    `servers`: those of the cluster, by `parse_server`; empty for stand-alone databases. The first server creates the
+    cluster and the row of the fleet; the others join when they run. `local`: the index of this host in `servers`.
+    Raises StoreError if a file exists already or cannot be created, or if other hosts can reach a server without TLS.
     """
-    addresses = {database: [each.address(database, is_tls=is_tls) for each in servers] for database in StoreDatabase}
     for server in servers:
-        if not (is_tls or is_loopback(server.host)):
+        if not (server.is_tls or is_loopback(server.host)):
             raise StoreError(f"server {server.host} can be reached from other hosts: {_GIVE_TLS}")
     wanted = [server_of(directory, database).database for database in StoreDatabase]
     for file in wanted:
@@ -179,7 +164,9 @@ def create_databases(
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".init-", dir=directory) as work:
             for database in StoreDatabase:
-                _create(Path(work), database, name=name, addresses=addresses[database], local=local)
+                offset = STATE_RAFT_OFFSET if database is StoreDatabase.STATES else 0
+                addresses = [replace(each, port=each.port + offset).remote for each in servers]
+                _create(Path(work), database, name=name, addresses=addresses, local=local)
             for file in wanted:
                 # A link, unlike a rename, does not replace a file that another process has made by now.
                 os.link(Path(work) / file.name, file)

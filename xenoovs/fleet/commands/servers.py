@@ -65,12 +65,12 @@ def init_command(*, name: str, servers: str, local: str, tls: Certificates | Non
     """
     if not 0 < len(name) <= 128 or not name.isprintable():
         raise click.UsageError(f"--name {name!r}: use 1 to 128 printable characters, such as fleet1.")
-    members = [parse_server(part) for part in servers.split(",")] if servers else []
-    if len({(member.host, member.port) for member in members}) < len(members):
+    members = [parse_server(part, is_tls=tls is not None) for part in servers.split(",")] if servers else []
+    if len(set(members)) < len(members):
         raise click.UsageError(f"--servers {servers}: a server is listed twice.")
     if bool(members) != bool(local):
         raise click.UsageError("--servers and --local belong together: --local is the one of them that this host is.")
-    here = parse_server(local) if local else None
+    here = parse_server(local, is_tls=tls is not None) if local else None
     if here is not None and here not in members:
         raise click.UsageError(f"--local {local} is none of --servers {servers}.")
     if tls is not None and not members:
@@ -79,7 +79,7 @@ def init_command(*, name: str, servers: str, local: str, tls: Certificates | Non
         )
     number = 0 if here is None else members.index(here)
     directory = own_directory()
-    create_databases(directory, name=name, servers=members, local=number, is_tls=tls is not None)
+    create_databases(directory, name=name, servers=members, local=number)
     kind = "stand-alone" if not members else "first of the cluster" if number == 0 else "joins when it is started"
     echo(f"created the databases of fleet {name} in {directory} ({kind}); start them with `xenoovs fleet server`")
 
