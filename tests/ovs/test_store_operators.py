@@ -22,7 +22,7 @@ from tests.ovs.fleets import FleetServers
 from tests.ovs.stores import loopback, ovsdb_client
 from tests.patience import eventually
 from xenoovs.errors import FleetRefused
-from xenoovs.fleet.commands.client import fleet_store
+from xenoovs.fleet.commands.client import FleetPlace, fleet_store
 from xenoovs.store.rows import StoreDatabase, schema_text
 from xenoovs.store.servers import OvsdbServer, server_of, stop_server
 from xenoovs.store.view import Changes, Dpu, FleetView
@@ -250,7 +250,8 @@ def test_bug_a_change_that_raced_a_freeze_of_another_program_was_written(gate: G
             gate.fleet.transact({"op": "insert", "table": "Freeze", "row": row})
         return Changes(dpus={"dpu1": Dpu("dpu1", frozenset())})
 
-    with fleet_store(gate.fleet.directory) as store, pytest.raises(FleetRefused, match="the fleet is frozen until"):
+    place = FleetPlace(gate.fleet.directory)
+    with fleet_store(place) as store, pytest.raises(FleetRefused, match="the fleet is frozen until"):
         store.change("add-dpu dpu1", compute)
     assert gate.fleet.select("Dpu") == []
     assert [each["action"] for each in gate.fleet.history()] == ["freeze"] * by_command

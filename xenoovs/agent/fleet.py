@@ -22,7 +22,6 @@ from xenoovs.agent.state import AgentState, OffloadSample, SamplesAsked
 from xenoovs.agent.state_store import StateStore
 from xenoovs.agent.tasks import within
 from xenoovs.datapath.megaflow import Verdict
-from xenoovs.decision.decision import ServiceDecision
 from xenoovs.decision.ejection import names_behind
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import XenoovsError, first_names
@@ -339,12 +338,8 @@ class FleetMember:
         ids, decided = service_ids(service.claim for service in good.balancer.services), dict(decision.services)
         found = {service.name: decided.get(ids[service.claim]) for service in good.balancer.services}
         differing = [name for name in found.keys() | stored.keys() if found.get(name) != stored.get(name)]
-        digests = {name: (_digest(name, found.get(name)), _digest(name, stored.get(name))) for name in differing}
+        digests = {name: (digest(name, found.get(name)), digest(name, stored.get(name))) for name in differing}
         return {name: read for name, (read, wanted) in digests.items() if read != wanted}
-
-
-def _digest(name: str, decision: ServiceDecision | None) -> str:
-    return "" if decision is None else digest(name, decision)
 
 
 # Where megaflows run: reported with each periodic report, and soon while a wave waits.

@@ -859,10 +859,12 @@ def decision_of(balancer: Balancer, stored: Stored) -> Decision:
     return Decision.of({ids[service.claim]: stored[service.name] for service in balancer.services})
 
 
-def digest(service: str, decision: ServiceDecision) -> str:
+def digest(service: str, decision: ServiceDecision | None) -> str:
     """Return a digest that is equal on two DPUs exactly if they send the same clients of a service to the same
-    backends. It is the start of the SHA-256 of lines of value, mask and backend. So it depends on the bits of packets
-    that flows match, not on how blocks are written as prefixes."""
+    backends; empty if there is no decision. It is the start of the SHA-256 of lines of value, mask and backend. So it
+    depends on the bits of packets that flows match, not on how blocks are written as prefixes."""
+    if decision is None:
+        return ""
     rows = sorted((*spread(block, decision.key.positions), owner) for block, owner in decision.active.rows)
     lines = (f"{value:#x}/{mask:#x} {owner}\n" for value, mask, owner in rows)
     return sha256(f"{service}\n{''.join(lines)}".encode()).hexdigest()[:_DIGEST_DIGITS]

@@ -199,8 +199,9 @@ def own_directory(default: Path = DIRECTORY) -> Path:
 
 
 @contextmanager
-def fleet_store(directory: Path, place: FleetPlace = FleetPlace()) -> Iterator[FleetStore]:  # noqa: B008 - a constant
-    """Connect to both databases, for the time of a `with`: to the remotes of `place`, or the servers of `directory`."""
+def fleet_store(place: FleetPlace) -> Iterator[FleetStore]:
+    """Connect to both databases, for the time of a `with`."""
+    directory = place.directory or DIRECTORY
     own, own_states = (server_of(directory, each).remote for each in StoreDatabase)
     tls, name = place.tls, "" if place.tls is None else common_name(place.tls.certificate)
     with (
@@ -231,7 +232,7 @@ def on_fleet(command: Command) -> Command:
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> object:
-        with fleet_store(own_directory(), _place()) as store:
+        with fleet_store(_place()) as store:
             try:
                 return command(*arguments, store=store, **options)
             except FleetUndecided as problem:
