@@ -256,7 +256,7 @@ def test_megaflows_are_as_many_as_blocks_whatever_stands_beside_and_verify_finds
     lines = [line.replace("dp:ovs", "offloaded:yes, dp:tc") for line in bridge.megaflows()]
     verified = check_dump(expected_services(program), lines)
     assert verified.conclusion is Conclusion.IN_HARDWARE
-    assert [each.verdicts for each in verified.blocks] == [((Verdict.HW, 1),)] * 18 * len(SERVICES)
+    assert [each.verdicts for each in verified.blocks] == [{Verdict.HW: 1}] * 18 * len(SERVICES)
     assert (verified.unwildcardings, verified.overrides, verified.outside, verified.unparsed) == ((), (), (), ())
 
 

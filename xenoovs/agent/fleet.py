@@ -350,7 +350,7 @@ def verdict_counts(findings: OffloadFindings) -> dict[str, int]:
     without a megaflow counts as one that is `ABSENT`."""
     counts = Counter[str]()
     for block in findings.nic_blocks:
-        counts.update({verdict.value: count for verdict, count in block.verdicts} or {Verdict.ABSENT.value: 1})
+        counts.update({verdict.value: count for verdict, count in block.verdicts.items()} or {Verdict.ABSENT.value: 1})
     for answers in findings.nic_answers:
         counts[answers.verdict.value] += answers.megaflows
     return {name: count for name, count in sorted(counts.items()) if count}

@@ -166,9 +166,10 @@ def show(every: OffloadFindings, shown: ReportOptions) -> None:
         echo(f"{counted(len(findings.preempting) - _MAX_FLOWS, 'more rule')} of other programs before Open vSwitch")
     for unwildcarding in findings.unwildcardings:
         _show_unwildcarding(unwildcarding, shown)
-    for anomaly, count in blocks_row(findings).anomalies:
-        if anomaly in _ANOMALY:
-            _show_anomaly(anomaly, count, every, shown)
+    anomalies = blocks_row(findings).anomalies
+    for anomaly in _ANOMALY:
+        if anomalies[anomaly]:
+            _show_anomaly(anomaly, anomalies[anomaly], every, shown)
     if judged.cpu_blocks:
         blocks_of_cpu = counted(judged.cpu_blocks, "block")
         print_text(f"{_OF_CPU} ({blocks_of_cpu}); only `offload: packet` lets the NIC do it", indent="  ", fg="yellow")
@@ -192,19 +193,16 @@ def show(every: OffloadFindings, shown: ReportOptions) -> None:
 
 def _sentence(findings: OffloadFindings) -> str:
     """Return the conclusion about blocks and answers in words."""
-    sentence = _CONCLUSION[findings.conclusion]
-    if findings.conclusion is Conclusion.IN_HARDWARE and findings.is_left_to_cpu:
-        is_bad = OutsideKind.ANSWERS in findings.software_kinds
-        return f"{_ENCRYPTED}; not all answers are forwarded by the NIC" if is_bad else _ENCRYPTED
-    if findings.conclusion is Conclusion.IN_HARDWARE and findings.cpu_blocks:
-        sentence = _BUT_ENCRYPTED
-    has_bad = OutsideKind.ANSWERS in findings.software_kinds
-    if findings.conclusion is Conclusion.NOT_ALL_IN_HARDWARE:
-        return f"{sentence}, nor are all answers" if has_bad else sentence
-    if findings.conclusion is not Conclusion.IN_HARDWARE:
-        return sentence
-    has_answers = bool(findings.nic_answers)
-    return f"{sentence}, but not all answers are" if has_bad else f"{sentence}{', and so are answers' * has_answers}"
+    conclusion, has_bad = findings.conclusion, OutsideKind.ANSWERS in findings.software_kinds
+    if conclusion is not Conclusion.IN_HARDWARE:
+        more = ", nor are all answers" if has_bad and conclusion is Conclusion.NOT_ALL_IN_HARDWARE else ""
+        return f"{_CONCLUSION[conclusion]}{more}"
+    if findings.is_left_to_cpu:
+        return f"{_ENCRYPTED}; not all answers are forwarded by the NIC" if has_bad else _ENCRYPTED
+    sentence = _BUT_ENCRYPTED if findings.cpu_blocks else _CONCLUSION[conclusion]
+    if has_bad:
+        return f"{sentence}, but not all answers are"
+    return f"{sentence}, and so are answers" if findings.nic_answers else sentence
 
 
 def _is_failed(findings: OffloadFindings | BridgeFindings, conclusion: Conclusion) -> bool:
@@ -378,7 +376,7 @@ def _conclude(conclusion: Conclusion, sentence: str, *, findings: DumpFindings, 
 def _row(service: str, backend: str, row: OffloadRow, verdicts: Sequence[Verdict]) -> list[str]:
     counts = [(verdict, row.count(verdict)) for verdict in verdicts]
     # Only blocks have a prediction.
-    is_predicted = row.predicted_all and all(verdict is Verdict.ABSENT for verdict, _ in row.others)
+    is_predicted = row.predicted_all and row.others.keys() <= {Verdict.ABSENT}
     predicted = f"/{row.predicted or row.predicted_all}" if is_predicted else ""
     return [
         service,
@@ -417,7 +415,7 @@ def _show_surplus(blocks: OffloadRow, findings: OffloadFindings) -> None:
         why = f", or up to {blocks.with_ecn} if packets use ECN, behind tunnels"
     elif blocks.with_ecn > blocks.predicted:
         why = f", and ECN explains no more than {blocks.with_ecn}: see `tunnel port megaflows` in `xenoovs doctor`{why}"
-    if findings.unwildcardings or any(anomaly is Anomaly.DRAINED for anomaly, _ in blocks.anomalies):
+    if findings.unwildcardings or blocks.anomalies[Anomaly.DRAINED]:
         why = ""  # Explained below.
     predicted = f"{blocks.predicted} {worded(blocks.predicted, 'was', 'were')} predicted{why}"
     echo(f"megaflows of blocks ({blocks.megaflows}): {predicted}")

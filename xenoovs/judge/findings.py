@@ -183,17 +183,14 @@ class BlockOffload(Counts):
 
     block: ExpectedBlock
     verdict: Verdict
-    verdicts: tuple[tuple[Verdict, int], ...]
-    anomalies: tuple[tuple[Anomaly, int], ...] = ()
+    verdicts: Counter[Verdict] = field(hash=False)
+    anomalies: Counter[Anomaly] = field(default_factory=Counter, hash=False)
     entries_seen: frozenset[int] = frozenset()
-
-    def count(self, anomaly: Anomaly) -> int:
-        return next((count for found, count in self.anomalies if found is anomaly), 0)
 
     @property
     def misdelivered(self) -> int:
         """Number of megaflows whose packets are dropped, or leave otherwise than by the block's flow."""
-        return self.count(Anomaly.MISDELIVERED) + self.count(Anomaly.DROPPED)
+        return self.anomalies[Anomaly.MISDELIVERED] + self.anomalies[Anomaly.DROPPED]
 
 
 @dataclass(frozen=True, slots=True)

@@ -309,14 +309,8 @@ class BlockCounters(Tally):
         worst = max(self.verdicts, key=lambda verdict: verdict.badness, default=Verdict.ABSENT)
         if has_totals and worst is Verdict.HW and self.proof.unproven():
             worst = Verdict.UNCONFIRMED
-        return BlockOffload(
-            self.block,
-            worst,
-            tuple((verdict, self.verdicts[verdict]) for verdict in Verdict if self.verdicts[verdict]),
-            tuple((anomaly, self.anomalies[anomaly]) for anomaly in Anomaly if self.anomalies[anomaly]),
-            frozenset(self.entries),
-            **summed((self,)),
-        )
+        entries = frozenset(self.entries)
+        return BlockOffload(self.block, worst, self.verdicts, self.anomalies, entries, **summed((self,)))
 
 
 _OFFLOAD_REASON = "dp-offload-info"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from xenoovs.dataclass import dataclass, replace
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.ipsec import address_text
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.judge.expected import ExpectedBlock, OutsideKind, eth_type_of
@@ -43,11 +43,11 @@ class OffloadRow(Counts):
 
     service: str | None
     backend: str | None
-    blocks: tuple[tuple[Verdict, int], ...] = ()
+    blocks: Counter[Verdict] = field(default_factory=Counter, hash=False)
     predicted: int = 0
     predicted_all: int = 0
-    anomalies: tuple[tuple[Anomaly, int], ...] = ()
-    others: tuple[tuple[Verdict, int], ...] = ()
+    anomalies: Counter[Anomaly] = field(default_factory=Counter, hash=False)
+    others: Counter[Verdict] = field(default_factory=Counter, hash=False)
     with_ecn: int = 0
 
     @property
@@ -65,7 +65,7 @@ class OffloadRow(Counts):
 
     def count(self, verdict: Verdict) -> int:
         """Return the number of blocks and others with this verdict."""
-        return dict(self.blocks).get(verdict, 0) + dict(self.others).get(verdict, 0)
+        return self.blocks[verdict] + self.others[verdict]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def outside_rows(findings: OffloadFindings, *, max_ports: int | None = None) -> 
         grouped.setdefault((kind, in_port if is_by_port else "", services), []).append(each)
     rows = [_outside_row(*key, parts) for key, parts in grouped.items()]
     if findings.unanswered:
-        absent = OffloadRow(None, None, others=((Verdict.ABSENT, len(findings.unanswered)),))
+        absent = OffloadRow(None, None, others=Counter({Verdict.ABSENT: len(findings.unanswered)}))
         rows.append(OutsideRow(OutsideKind.ANSWERS, "", findings.unanswered, absent, (NO_ANSWERS,)))
     order = (OutsideKind.ANSWERS, OutsideKind.RECIRCULATED, OutsideKind.OTHER)
     return tuple(sorted(rows, key=lambda row: order.index(row.kind)))
@@ -128,12 +128,8 @@ def _outside_row(
     verdicts = Counter[Verdict]()
     for each in parts:
         verdicts[each.verdict] += each.megaflows
-    sums = OffloadRow(None, None, others=_ordered(verdicts), **summed(parts))
+    sums = OffloadRow(None, None, others=verdicts, **summed(parts))
     return OutsideRow(kind, in_port, services, sums, reasons)
-
-
-def _ordered(verdicts: Counter[Verdict]) -> tuple[tuple[Verdict, int], ...]:
-    return tuple((verdict, verdicts[verdict]) for verdict in Verdict if verdicts[verdict])
 
 
 def blocks_row(findings: OffloadFindings) -> OffloadRow:
@@ -143,10 +139,8 @@ def blocks_row(findings: OffloadFindings) -> OffloadRow:
 def total_row(findings: OffloadFindings) -> OffloadRow:
     """Return everything that was judged in one row: the sum of all blocks, answers and other traffic."""
     blocks, outside = blocks_row(findings), outside_rows(findings)
-    others = Counter[Verdict]()
-    for row in outside:
-        others.update(dict(row.sums.others))
-    return replace(blocks, others=_ordered(others), **summed((blocks, *(row.sums for row in outside))))
+    others = sum((row.sums.others for row in outside), Counter[Verdict]())
+    return replace(blocks, others=others, **summed((blocks, *(row.sums for row in outside))))
 
 
 class _Entries:
@@ -166,17 +160,13 @@ class _Entries:
 
     def row(self, service: str | None, backend: str | None, blocks: Iterable[BlockOffload]) -> OffloadRow:
         listed = tuple(blocks)
-        verdicts = Counter(found.verdict for found in listed)
-        anomalies = Counter[Anomaly]()
-        for found in listed:
-            anomalies.update(dict(found.anomalies))
         return OffloadRow(
             service,
             backend,
-            _ordered(verdicts),
+            Counter(found.verdict for found in listed),
             predicted=sum(self._megaflows(self.seen, found.block) for found in listed),
             predicted_all=sum(self._megaflows(self.all, found.block) for found in listed),
-            anomalies=tuple((anomaly, anomalies[anomaly]) for anomaly in Anomaly if anomalies[anomaly]),
+            anomalies=sum((found.anomalies for found in listed), Counter[Anomaly]()),
             with_ecn=sum(self._megaflows(self.seen, found.block) * _code_points(found.block) for found in listed),
             **summed(listed),
         )
@@ -336,7 +326,7 @@ def _row(row: OffloadRow) -> dict[str, object]:
     names = {"service": row.service, "backend": row.backend}
     return {
         **{key: name for key, name in names.items() if name is not None},
-        "blocks": {verdict.value: dict(row.blocks).get(verdict, 0) for verdict in Verdict},
+        "blocks": {verdict.value: row.blocks[verdict] for verdict in Verdict},
         "megaflows": row.megaflows,
         "predicted_megaflows": row.predicted,
         "predicted_megaflows_all_entries": row.predicted_all,
@@ -362,14 +352,14 @@ def block_to_json(found: BlockOffload) -> dict[str, object]:
     return {
         **_block(found.block),
         "verdict": found.verdict.value,
-        "megaflows": {verdict.value: count for verdict, count in found.verdicts},
+        "megaflows": {verdict.value: count for verdict in Verdict if (count := found.verdicts[verdict])},
         **_values(found, "packets", "bytes", "hw_packets", "hw_bytes"),
         "anomalies": _counts(found.anomalies),
     }
 
 
-def _counts(anomalies: Iterable[tuple[Anomaly, int]]) -> dict[str, int]:
-    return {anomaly.value: count for anomaly, count in anomalies}
+def _counts(anomalies: Counter[Anomaly]) -> dict[str, int]:
+    return {anomaly.value: count for anomaly in Anomaly if (count := anomalies[anomaly])}
 
 
 def _unwildcarding(unwildcarding: Unwildcarding) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -229,7 +230,7 @@ def test_blocks_are_described_by_their_field(key: BlockKey, field: str, masks: l
     program = small.program(service).services[0]
     (expected,) = expected_services(small.program(service))
     verdicts = list(Verdict)[:3]
-    found = [BlockOffload(block, verdict, ()) for block, verdict in zip(expected.blocks, verdicts, strict=True)]
+    found = [BlockOffload(block, verdict, Counter()) for block, verdict in zip(expected.blocks, verdicts, strict=True)]
     views = block_views(program, found)
     assert [(view.field, view.value, view.mask) for view in views] == [(field, *mask) for mask in masks]
     assert [(view.start, view.size) for view in views] == [(0, 0.5), (0.5, 0.25), (0.75, 0.25)]

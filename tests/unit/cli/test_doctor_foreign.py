@@ -68,12 +68,12 @@ def test_packets_are_the_same_every_time_and_of_every_service() -> None:
     config = balancer(service(claim(ip_address("10.0.0.1"))), service(claim(ip_address("2001:db8::1"))))
     packets = list(sample_packets(config))
     assert packets == list(sample_packets(config))
-    assert {str(packet.destination) for packet in packets} == {"10.0.0.1", "2001:db8::1"}
-    assert len({packet.source for packet in packets}) == MAX_PACKETS
+    assert {str(packet.destination) for _, packet in packets} == {"10.0.0.1", "2001:db8::1"}
+    assert len({packet.source for _, packet in packets}) == MAX_PACKETS
 
 
 def test_packets_to_a_prefix_are_of_its_service_where_a_longer_one_has_its_second_address() -> None:
     wide, one = claim(IPv4Network("10.3.10.0/24")), claim(ip_address("10.3.10.1"))
     config = balancer(service(wide, name="wide"), service(one, name="one"))
-    owners = Counter(found.name for packet in sample_packets(config) if (found := service_of(config, packet)))
+    owners = Counter(found.name for _, packet in sample_packets(config) if (found := service_of(config, packet)))
     assert owners["wide"] > owners["one"] / 2

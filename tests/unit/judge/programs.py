@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
 from fractions import Fraction
 from ipaddress import ip_address
 
@@ -11,7 +11,7 @@ from xenoovs.compile.program import Program
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.judge.expected import ExpectedBlock, expected_services
-from xenoovs.judge.findings import BlockOffload, OffloadFindings
+from xenoovs.judge.findings import Anomaly, BlockOffload, OffloadFindings
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, PortRange, Protocol, Service, Uplinks
 from xenoovs.model.next_hop import Direct, mac_and_port
@@ -78,9 +78,9 @@ def _block(block: ExpectedBlock) -> str:
     return f"{block.service} {block.backend} {block.key.value}/{block.key.mask}"
 
 
-def _counted(verdicts: Iterable[tuple[Verdict, int]]) -> str:
-    return ", ".join(f"{count} {verdict.value}" for verdict, count in verdicts)
+def _counted(verdicts: Counter[Verdict]) -> str:
+    return ", ".join(f"{verdicts[verdict]} {verdict.value}" for verdict in Verdict if verdicts[verdict])
 
 
 def _anomalies(found: BlockOffload) -> str:
-    return "".join(f"; {count} {anomaly.value}" for anomaly, count in found.anomalies)
+    return "".join(f"; {count} {anomaly.value}" for anomaly in Anomaly if (count := found.anomalies[anomaly]))

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from xenoovs.dataclass import dataclass
 from xenoovs.datapath.certificate import AUTHORITIES, CERTIFICATE_WARNING_S, Certificate, CertificateFiles
 from xenoovs.datapath.database import PortState
-from xenoovs.datapath.fact import Unknown
+from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.judge.doctor.check import CheckResult, DoctorCase, Fix, HostCheck, set_config
 
 _CERTIFICATE = HostCheck("IPsec certificate", "without SAs no packet of the tunnel passes")
@@ -74,58 +74,52 @@ def _check_shared_keys(host: _Host, ports: list[PortState]) -> Iterator[CheckRes
                 yield _CERTIFICATE.wrong(seen, port.name)
 
 
-def _problem(host: _Host, path: str) -> str | None:
-    """Return the problem of a certificate by itself; None if it has none."""
+def _read(host: _Host, path: str) -> Fact[Certificate]:
+    """Return a certificate; Unknown with its problem if it is not valid by itself."""
     found = host.files.certificates.get(path, Unknown("not read"))
     if isinstance(found, Unknown):
-        return found.reason
+        return found
     left_s = found.ends - host.files.read_at
     if host.files.read_at < found.begins:
-        return f"not valid before {_date(found.begins)}: is the clock of this host right?"
+        return Unknown(f"not valid before {_date(found.begins)}: is the clock of this host right?")
     if left_s < 0:
-        return f"ended on {_date(found.ends)}"
+        return Unknown(f"ended on {_date(found.ends)}")
     if left_s < CERTIFICATE_WARNING_S:
-        return f"ends in {int(left_s / _DAY_S)} days, on {_date(found.ends)}"
-    return None
+        return Unknown(f"ends in {int(left_s / _DAY_S)} days, on {_date(found.ends)}")
+    return found
 
 
-def _without_name(found: Certificate) -> str | None:
-    if found.name is None:
-        return (
-            f"ovs-monitor-ipsec finds no common name in {found.subject}: the subject needs another attribute before "
-            "it, such as /O=example/CN=dpu1"
-        )
-    return None
+def _read_named(host: _Host, path: str) -> Fact[Certificate]:
+    """Return a certificate with a common name; Unknown with its problem otherwise."""
+    found = _read(host, path)
+    if isinstance(found, Unknown) or found.name is not None:
+        return found
+    return Unknown(
+        f"ovs-monitor-ipsec finds no common name in {found.subject}: the subject needs another attribute before it, "
+        "such as /O=example/CN=dpu1"
+    )
 
 
 def _date(at: float) -> str:
     return datetime.fromtimestamp(at, timezone.utc).date().isoformat()
 
 
-def _judged(host: _Host, path: str, problem: str | None) -> CheckResult:
-    found = host.files.certificates.get(path)
-    if problem is not None or not isinstance(found, Certificate):
-        return _CERTIFICATE.wrong(problem or "not read", path)
+def _judged(path: str, found: Fact[Certificate]) -> CheckResult:
+    if isinstance(found, Unknown):
+        return _CERTIFICATE.wrong(found.reason, path)
     return _CERTIFICATE.ok(f"{found.name or found.subject}, until {_date(found.ends)}", path)
 
 
 def _own(host: _Host, path: str, *, by_authority: bool) -> CheckResult:
-    problem, found = _problem(host, path), host.files.certificates.get(path)
-    if problem is None and isinstance(found, Certificate):
-        problem = _without_name(found)
-        if problem is None and by_authority:
-            problem = _unlike_authority(host, found)
-    return _judged(host, path, problem)
-
-
-def _unlike_authority(host: _Host, found: Certificate) -> str | None:
-    if host.files.is_signed is False:
-        return f"{host.authority} did not sign it"
-    if found.name not in found.names:
-        # strongSwan identifies itself by its whole subject then ("not confirmed by certificate"); Libreswan refuses it
-        # ("contains no subjectAltName extension to match ID_FQDN").
-        return f"has no subjectAltName DNS:{found.name}, so the other end does not accept that name"
-    return None
+    found = _read_named(host, path)
+    if by_authority and not isinstance(found, Unknown):
+        if host.files.is_signed is False:
+            found = Unknown(f"{host.authority} did not sign it")
+        elif found.name not in found.names:
+            # strongSwan identifies itself by its whole subject then ("not confirmed by certificate"); Libreswan refuses
+            # it ("contains no subjectAltName extension to match ID_FQDN").
+            found = Unknown(f"has no subjectAltName DNS:{found.name}, so the other end does not accept that name")
+    return _judged(path, found)
 
 
 def _key(host: _Host, certificate: str, path: str) -> CheckResult:
@@ -148,24 +142,23 @@ def _authority(host: _Host, ports: list[PortState]) -> CheckResult:
     if not path:
         seen = f"other_config has no ca_cert, so {_names(ports)} gets no policy"
         return _CERTIFICATE.wrong(seen, fix=Fix((set_config("ca_cert", "/etc/keys/cacert.pem"),)))
-    problem, found = _problem(host, path), host.files.certificates.get(path)
-    is_trusted = isinstance(found, Certificate) and found.public_key in host.files.authorities
-    if problem is None and host.is_strongswan and not is_trusted:
+    found = _read(host, path)
+    is_untrusted = isinstance(found, Certificate) and found.public_key not in host.files.authorities
+    if host.is_strongswan and is_untrusted:
         # The section `ca` that ovs-monitor-ipsec writes has no `auto=add`, and the default is `ignore`
         # (ipsec.conf(5)).
         copy = ("install", "-m", "644", path, f"{AUTHORITIES}/ovs-cacert.pem")
         fix = Fix((copy, ("ipsec", "rereadcacerts")))
         seen = f"is not in {AUTHORITIES}, and strongSwan ignores the entry of ovs-monitor-ipsec"
         return _CERTIFICATE.wrong(seen, path, fix)
-    return _judged(host, path, problem)
+    return _judged(path, found)
 
 
 def _check_remotes(host: _Host, ports: list[PortState]) -> Iterator[CheckResult]:
     own = host.files.certificates.get(host.certificate or "")
     own_name = own.name if isinstance(own, Certificate) else None
     for path in dict.fromkeys(port.options["remote_cert"] for port in ports if "remote_cert" in port.options):
-        problem, found = _problem(host, path), host.files.certificates.get(path)
-        yield _judged(host, path, problem or (_without_name(found) if isinstance(found, Certificate) else None))
+        yield _judged(path, _read_named(host, path))
     for port in ports:
         if "remote_cert" not in port.options and own_name is not None and port.options.get("remote_name") == own_name:
             seen = f"remote_name {own_name} is the name of this host: write that of the remote's certificate"

@@ -95,7 +95,7 @@ class _Clients:
     """Sends packets of many clients through our flows, alone and beside others."""
 
     def __init__(self, balancer: Balancer, program: Program, tries: tuple[Field, ...]) -> None:
-        self._flows, self._tries, self._samples = program.flows, tries, tuple(_samples(balancer))
+        self._flows, self._tries, self._samples = program.flows, tries, tuple(sample_packets(balancer))
         alone = pipeline_of(self._flows, tries)
         self._ours = [alone.predict(packet) for _, packet in self._samples]
 
@@ -131,13 +131,8 @@ class _Clients:
         return ForeignCost(len(theirs), *entries, overridden)
 
 
-def sample_packets(balancer: Balancer) -> Iterator[Packet]:
-    """Yield packets of many clients to every service, the same ones each time."""
-    return (packet for _, packet in _samples(balancer))
-
-
-def _samples(balancer: Balancer) -> Iterator[tuple[str, Packet]]:
-    """Yield the packets of `sample_packets` with the names of their services."""
+def sample_packets(balancer: Balancer) -> Iterator[tuple[str, Packet]]:
+    """Yield packets of many clients to every service, each with its name; the same ones each time."""
     entries = [
         (port, service, family)
         for service in balancer.services
