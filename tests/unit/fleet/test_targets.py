@@ -75,6 +75,13 @@ def test_bug_a_remote_that_only_bfd_watches_had_no_votes() -> None:
         assert [*found.ejected.get(service.name, ())] == out
 
 
+def test_a_held_backend_that_came_up_and_goes_down_anew_between_two_decisions_is_ejected() -> None:
+    history, balancer = AvailabilityHistory(), parse_config(CONFIG, file="x")
+    for down, out in ({"b1": 1.0, "b2": 1.0, "b3": 2.0}, {"b1", "b2"}), ({"b3": 7.0}, {"b3"}):
+        history = followed(history, balancer, {"web": down}, known={}, now_s=8.0)
+        assert history.ejected == {"web": out}
+
+
 def test_services_share_a_target_if_they_probe_in_the_same_way() -> None:
     http = CONFIG.replace("probe: tcp", "probe: http")
     second = http[http.index("  - name: web") :].replace("name: web", "name: api").replace("113.1", "113.2")
