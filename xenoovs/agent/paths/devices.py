@@ -69,11 +69,6 @@ class Devices:
             self._ports.pop(device).close()
         self.problems = {device: reason for device, reason in self.problems.items() if device in devices}
 
-    def close(self) -> None:
-        for port in self._ports.values():
-            port.close()
-        self._ports.clear()
-
 
 class NextHopMacs:
     """The MACs of the next hops of remotes, learned from the host's own tunnel packets.

@@ -74,7 +74,7 @@ class Mover:
                 await asyncio.sleep(max(_LEAST_SLEEP_S, pause_s))
         finally:
             await self.lookout.stop()
-            self.devices.close()
+            self.devices.keep(())
             self.macs.close()
 
     def placement(self, remote: ProbedRemote) -> Placement | None:
@@ -95,12 +95,11 @@ class Mover:
         return Placement(owners, home, tuple(pin not in names or name == pin for name in names))
 
     def discover(self, service: str) -> bool:
-        """Search for the paths of a remote soon. Return whether the config requests such searches."""
-        remote = self.remotes.get(service)
-        if remote is None or not is_sought(remote.tunnel):
-            return False
-        self.lookout.request(service)
-        return True
+        """Search for the paths of a probed remote soon. Return whether the config requests such searches."""
+        is_requested = is_sought(self.remotes[service].tunnel)
+        if is_requested:
+            self.lookout.request(service)
+        return is_requested
 
     def interval_s(self, remote: ProbedRemote) -> float:
         """Return the time between two rounds of probes to a remote."""

@@ -55,7 +55,7 @@ def _path(
         name=path.name,
         port=path.source_port,
         hops=remote.hops.get(path.source_port, ""),
-        state=PathState.UNKNOWN if remote.record.is_silent else verdict.state,
+        state=verdict.state,
         excess_s=_seconds(record.score),
         worst_excess_s=_seconds(record.worst),
         answer_s=_seconds(record.answer_us),
@@ -112,12 +112,11 @@ def path_reasons(mover: Mover, remote: ProbedRemote) -> tuple[PathReason, ...]:
         home.update(placement.home)
     found = list[PathReason]()
     for index, path in enumerate(remote.paths):
-        state = PathState.UNKNOWN if remote.record.is_silent else remote.verdict.paths[index].state
         departure, departure_s = remote.departures.get(path.name, NO_MOVE)
         found.append(
             PathReason(
                 name=path.name,
-                state=state,
+                state=remote.verdict.paths[index].state,
                 blocks=here[index],
                 home=home[index],
                 reason="; ".join(filter(None, (_state_reason(mover, remote, index), _order(mover, placement, index)))),
