@@ -19,9 +19,9 @@ from xenoovs.lab.lab import Lab
 from xenoovs.measure import bed_paths as experiment_of_paths
 from xenoovs.measure import run as measure_run
 from xenoovs.measure.bed import Bed
-from xenoovs.measure.bed_paths import PathBench, PathDirection, PathLoad, path_bench, paths_experiment
+from xenoovs.measure.bed_paths import PathBench, PathLoad, path_bench, paths_experiment
 from xenoovs.measure.machines_bed import open_lab_bed
-from xenoovs.measure.path_plan import load_paths
+from xenoovs.measure.path_plan import Direction, load_paths
 from xenoovs.measure.samples import BedKind, find_runs, read_recorded
 from xenoovs.model.load import load_config
 from xenoovs.switch.process import run
@@ -78,7 +78,7 @@ def flow_packets(lab: Lab, match: str) -> int:
 @contextmanager
 def learnt_bench(bed: Bed) -> Iterator[PathBench]:
     """Prepare a bed whose switches know both ends of each path."""
-    directions = tuple(PathDirection)
+    directions = (Direction.IN, Direction.OUT)
     with path_bench(bed, directions, seed=0) as bench:
         warm_up = paths_experiment(bench, directions, quick=True).warm_up
         assert warm_up is not None
@@ -92,7 +92,7 @@ def test_every_frame_that_was_sent_was_received_or_lost(lab: Lab) -> None:
         match = f"udp,in_port=p0,nw_dst={path.inward}"
         run(["ovs-appctl", "revalidator/purge"], env=lab.ovs.env)
         before, drops, cable = flow_packets(lab, match), dropped(lab, "p1"), transmitted(lab, "p1")
-        (trial,), _ = bench.run([PathLoad(path, PathDirection.IN, 2000.0)], seconds_s=0.5)
+        (trial,), _ = bench.run([PathLoad(path, Direction.IN, 2000.0)], seconds_s=0.5)
         # Counters of flows come from those of megaflows, when these are revalidated.
         run(["ovs-appctl", "revalidator/purge"], env=lab.ovs.env)
         switched, drops = flow_packets(lab, match) - before, dropped(lab, "p1") - drops

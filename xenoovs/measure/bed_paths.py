@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from enum import Enum
 from ipaddress import ip_network
 from itertools import combinations, combinations_with_replacement
 from typing import cast
@@ -29,7 +28,7 @@ from xenoovs.measure.counters import (
 from xenoovs.measure.frames import LoadProfile, frame, sources
 from xenoovs.measure.generator import GeneratorResult, PacketGenerator, RunningLoad, packet_generator
 from xenoovs.measure.path_figures import KIND_OPTION
-from xenoovs.measure.path_plan import PathKind
+from xenoovs.measure.path_plan import Direction, PathKind
 from xenoovs.measure.run import Basis, Experiment
 from xenoovs.measure.samples import BedKind, Measurement, Plain, Point, Value
 from xenoovs.model.address import Family, IPAddress, parse_mac
@@ -46,13 +45,6 @@ COOKIE = 0x70617468 << 32
 
 _NETS = {Family.IPV4: ip_network("203.0.113.0/24"), Family.IPV6: ip_network("2001:db8:7061::/120")}
 """Nets for documentation (RFC 5737, RFC 3849): no machine has an address in them, so nothing answers the load."""
-
-
-class PathDirection(Enum):
-    """A direction of packets on a path: IN from the wire to the backend, OUT from the backend to the wire."""
-
-    IN = "in"
-    OUT = "out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +110,10 @@ def kind_of(device: Device) -> PathKind | None:
     return None
 
 
-def path_profile(bed: Bed, path: BedPath, direction: PathDirection, *, seed: int) -> LoadProfile:
+def path_profile(bed: Bed, path: BedPath, direction: Direction, *, seed: int) -> LoadProfile:
     """Return the load of a path in a direction. Raises MeasureError if the service serves no UDP."""
     profile = bed.profile(clients=_CLIENTS, seed=seed)
-    if direction is PathDirection.IN:
+    if direction is Direction.IN:
         return replace(profile, vip=path.inward)
     # The bridge gives the generator's frames this source MAC, so switches on the way have learned its port.
     back = bed.service.source_mac
@@ -165,7 +157,7 @@ class PathLoad:
     """A load on a path. `offered_pps`: None for as fast as possible."""
 
     path: BedPath
-    direction: PathDirection
+    direction: Direction
     offered_pps: float | None = None
 
     @property
@@ -174,7 +166,7 @@ class PathLoad:
 
     def ends(self, bed: Bed) -> tuple[Station, Station]:
         """Return the sender and the receiver."""
-        is_in = self.direction is PathDirection.IN
+        is_in = self.direction is Direction.IN
         return (bed.generator, self.path.station) if is_in else (self.path.station, bed.generator)
 
 
@@ -210,7 +202,7 @@ class PathBench:
                 raise MeasureError(
                     f"no frame from {sender.role} reached {receiver.role} on path {load.name}: are cables and "
                     f"interfaces those of the bed, and has the config the right port for {load.path.name}?"
-                    + (" `--directions in` leaves this direction out" if load.direction is PathDirection.OUT else "")
+                    + (" `--directions in` leaves this direction out" if load.direction is Direction.OUT else "")
                 )
 
     def run(
@@ -221,7 +213,7 @@ class PathBench:
         `loads`: One or two, with different receivers. `reads_switch`: Whether to read also what they cost the switch
         while all of them run.
         """
-        inward, ingress = PathDirection.IN, self.bed.balancer.uplinks.ingress[0]
+        inward, ingress = Direction.IN, self.bed.balancer.uplinks.ingress[0]
         ports = [ingress if load.direction is inward else load.path.hop.port for load in loads]
         counters = SwitchCounters(self.bed, cookie=f"{COOKIE:#x}/-1", ports=ports)
         at_first, before = counters.read(), self._counts(loads)
@@ -289,11 +281,11 @@ class PathBench:
         """Return the round-trip times of a path without load, in microseconds. Raises MeasureError."""
         backend, asker = path.station, self.bed.generator
         argv = ["python3", "-I", "-c", PACKET_PROGRAM, "reflect", backend.interface, str(path.inward)]
-        reflector = backend.start(*argv, self._request(path, PathDirection.OUT))
+        reflector = backend.start(*argv, self._request(path, Direction.OUT))
         try:
             first_line(reflector, _ANSWER_TIMEOUT_S, f"{path.name} cannot answer on {backend.place.name}")
             argv = ["python3", "-I", "-c", PACKET_PROGRAM, "ask", asker.interface, str(path.outward)]
-            output = asker.run(*argv, self._request(path, PathDirection.IN), str(count), timeout_s=120.0).stdout
+            output = asker.run(*argv, self._request(path, Direction.IN), str(count), timeout_s=120.0).stdout
         except CommandFailed as failed:
             raise MeasureError(f"round trips on path {path.name} cannot be measured: {failed.stderr.strip()}") from None
         finally:
@@ -301,7 +293,7 @@ class PathBench:
         times: list[float] = json.loads(output)
         return times
 
-    def _request(self, path: BedPath, direction: PathDirection) -> str:
+    def _request(self, path: BedPath, direction: Direction) -> str:
         profile = self._profile(PathLoad(path, direction))
         source, port = sources(profile)[0]
         return frame(profile, source, port, frame_bytes=_LATENCY_FRAME_BYTES).hex()
@@ -364,18 +356,18 @@ def _rate(first: int, last: int, seconds_s: float) -> float:
 
 
 @contextmanager
-def path_bench(bed: Bed, directions: Sequence[PathDirection], *, seed: int) -> Iterator[PathBench]:
+def path_bench(bed: Bed, directions: Sequence[Direction], *, seed: int) -> Iterator[PathBench]:
     """Prepare a bed for loads on its paths; undo all changes at the end. Raises MeasureError, CommandMissing."""
     paths = bed_paths(bed)
     # The shortest frame: paths are compared by packets, and short packets cost the most for each byte.
-    frame_bytes = path_profile(bed, paths[0], PathDirection.IN, seed=seed).shortest_bytes
+    frame_bytes = path_profile(bed, paths[0], Direction.IN, seed=seed).shortest_bytes
     with ExitStack() as stack:
         if bed.kind is not BedKind.MACHINES:
             for path in paths:
-                profile = path_profile(bed, path, PathDirection.IN, seed=seed)
+                profile = path_profile(bed, path, Direction.IN, seed=seed)
                 stack.enter_context(unanswered(path.station, profile))
         senders = [bed.generator]
-        if PathDirection.OUT in directions:
+        if Direction.OUT in directions:
             senders += [path.station for path in paths]
         generators = dict[str, PacketGenerator]()
         for station in senders:
@@ -434,7 +426,7 @@ def _overload(bench: PathBench, load: PathLoad, trial_s: float) -> float:
 def _measurement(bench: PathBench, loads: Sequence[PathLoad], *, round_trips: int, trial_s: float) -> Measurement:
     values: dict[str, Value] = {}
     # The round trip is the same in both directions.
-    is_asked = len(loads) == 1 and loads[0].direction is PathDirection.IN
+    is_asked = len(loads) == 1 and loads[0].direction is Direction.IN
     if is_asked:
         values["rtt_us"] = bench.round_trips(loads[0].path, count=round_trips)
     trials, by_switch = bench.run(loads, seconds_s=trial_s, reads_switch=is_asked)
@@ -446,15 +438,15 @@ def _measurement(bench: PathBench, loads: Sequence[PathLoad], *, round_trips: in
     return Measurement({**values, **by_switch.values}, tuple(suspect))
 
 
-def path_points(names: Sequence[str], directions: Sequence[PathDirection]) -> tuple[Point, ...]:
+def path_points(names: Sequence[str], directions: Sequence[Direction]) -> tuple[Point, ...]:
     """Return the points of paths: each alone, pairs in the same direction, and pairs in opposite directions."""
-    inward, outward = PathDirection.IN.value, PathDirection.OUT.value
+    inward, outward = Direction.IN.value, Direction.OUT.value
     points: list[Point] = [{"path": name, "direction": direction.value} for direction in directions for name in names]
     points += [
         {"path": one, "direction": inward, "beside": other, "beside_direction": inward}
         for one, other in combinations(names, 2)
     ]
-    if PathDirection.OUT in directions:
+    if Direction.OUT in directions:
         points += [
             {"path": one, "direction": inward, "beside": other, "beside_direction": outward}
             for one, other in combinations_with_replacement(names, 2)
@@ -463,7 +455,7 @@ def path_points(names: Sequence[str], directions: Sequence[PathDirection]) -> tu
 
 
 def paths_experiment(
-    bench: PathBench, directions: Sequence[PathDirection], *, quick: bool, repeats: int | None = None
+    bench: PathBench, directions: Sequence[Direction], *, quick: bool, repeats: int | None = None
 ) -> Experiment:
     """Return the experiment: each path alone in each direction, and pairs. `repeats`: None for 5, or fewer if quick."""
     points = path_points([path.name for path in bench.paths], directions)
@@ -471,7 +463,7 @@ def paths_experiment(
     round_trips, trial_s = _ROUND_TRIPS[quick], _TRIAL_S[bench.bed.kind, quick]
 
     def load(point: Point, path: str = "path", direction: str = "direction") -> PathLoad:
-        return PathLoad(bench.path(str(point[path])), PathDirection(point[direction]))
+        return PathLoad(bench.path(str(point[path])), Direction(point[direction]))
 
     alone = [load(point) for point in points if "beside" not in point]
 

@@ -43,7 +43,7 @@ class PathKind(Enum):
 
 
 class Direction(Enum):
-    """The direction of a duplex resource that a path uses."""
+    """A direction of packets on a path: IN from the wire to the backend, OUT from the backend to the wire."""
 
     IN = "in"
     OUT = "out"

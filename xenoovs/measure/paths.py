@@ -18,7 +18,7 @@ from xenoovs.datapath.host import Device
 from xenoovs.display import decimal, percent, quantity, span
 from xenoovs.errors import MeasureError, first_names
 from xenoovs.lab.lab import write_whole
-from xenoovs.measure.bed_paths import PathDirection, kind_of, path_bench, paths_experiment
+from xenoovs.measure.bed_paths import kind_of, path_bench, paths_experiment
 from xenoovs.measure.path_figures import (
     MeasuredPaths,
     PairFigures,
@@ -30,6 +30,7 @@ from xenoovs.measure.path_figures import (
 from xenoovs.measure.path_plan import (
     BridgePort,
     Criterion,
+    Direction,
     PairVerdict,
     PathKind,
     PathPlan,
@@ -55,7 +56,7 @@ from xenoovs.terminal.reach import endpoint_of
 PATHS_FILE = "paths.yaml"
 """The file of paths in the directory of a run."""
 
-_DIRECTIONS = {"both": tuple(PathDirection), "in": (PathDirection.IN,)}
+_DIRECTIONS = {"both": (Direction.IN, Direction.OUT), "in": (Direction.IN,)}
 _COLORS = {"apart": "green", "shared": "red", "undecided": "yellow"}
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from xenoovs.measure.bed_paths import PathDirection, path_points
+from xenoovs.measure.bed_paths import path_points
 from xenoovs.measure.completion import CompletionCase, Scene, points_of
+from xenoovs.measure.path_plan import Direction
 from xenoovs.measure.routing_designs import RoutingDesign
 from xenoovs.measure.samples import BedKind, Plain, Point, RecordedRun, Run, Sample, Value, new_run
 
@@ -144,7 +145,7 @@ def paths_run(alone: Mapping[str, float], together: float = 2.0, *, sent: float 
             found |= {"rtt_us": [90.0, 100.0, 110.0], "cpu_us": 5.0}
         return found
 
-    points = path_points([*alone], tuple(PathDirection))
+    points = path_points([*alone], (Direction.IN, Direction.OUT))
     return recorded("paths", points, values, repeats=repeats)
 
 
