@@ -48,7 +48,7 @@ def port_events(before: Ports | None, after: Ports, balancer: Balancer) -> tuple
     if before is None:
         ports = now or {}
         there = (ports[name] for name in balancer.ports if name in ports)
-        found = (event for port in there for event in _liveness(None, port, has_groups=bool(balancer.uplinks.buckets)))
+        found = (event for port in there for event in _liveness(None, port, balancer))
         return tuple(event for event in found if event.is_bad)
     then = before.get(bridge)
     if now is None or then is None:
@@ -56,13 +56,13 @@ def port_events(before: Ports | None, after: Ports, balancer: Balancer) -> tuple
             return ()
         text = "bridge removed" if now is None else "bridge added"
         return (PortEvent(text, "", is_bad=now is None, needs_round=now is not None),)
-    return tuple(_changed_ports(then, now, balancer.ports, has_groups=bool(balancer.uplinks.buckets)))
+    return tuple(_changed_ports(then, now, balancer))
 
 
 def _changed_ports(
-    then: Mapping[str, PortState], now: Mapping[str, PortState], names: Iterable[str], *, has_groups: bool
+    then: Mapping[str, PortState], now: Mapping[str, PortState], balancer: Balancer
 ) -> Iterable[PortEvent]:
-    for name in names:
+    for name in balancer.ports:
         old, new = then.get(name), now.get(name)
         if old == new:
             continue
@@ -78,14 +78,14 @@ def _changed_ports(
             # A tunnel may have another remote now, or be unencrypted.
             yield PortEvent("port has other options", name, is_bad=False, needs_round=True)
         else:
-            yield from _liveness(old, new, has_groups=has_groups)
+            yield from _liveness(old, new, balancer)
 
 
-def _liveness(old: PortState | None, new: PortState, *, has_groups: bool) -> Iterator[PortEvent]:
-    """Yield changes of link and BFD. `has_groups`: groups of the switch follow links, so that these need a round."""
+def _liveness(old: PortState | None, new: PortState, balancer: Balancer) -> Iterator[PortEvent]:
+    """Yield changes of link and BFD. Groups of the switch follow links, so that with groups these need a round."""
     if new.link_up is not None and (old is None or old.link_up != new.link_up):
         text = f"link {'up' if new.link_up else 'down'}"
-        yield PortEvent(text, new.name, is_bad=not new.link_up, needs_round=has_groups)
+        yield PortEvent(text, new.name, is_bad=not new.link_up, needs_round=bool(balancer.uplinks.buckets))
     if new.bfd_state and (old is None or old.bfd_state != new.bfd_state):
         yield PortEvent(f"BFD {new.bfd_state}", new.name, is_bad=new.is_silent, needs_round=True)
 

@@ -564,14 +564,14 @@ class EventLog(logging.Handler):
         self.last = 0
         """The number of the newest event; 0 if there is none."""
         self._bridge, self._repeats = "", RepeatFilter(logging.getLogger(LOGGER))
-        self._arrival: asyncio.Event | None = None
+        self._arrival = asyncio.Event()
         self._wake: LoopCall | None = None
 
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Record events within a `with`, and limit repeated ones. Call it in the event loop of the agent."""
         logger = logging.getLogger(LOGGER)
-        self._arrival, self._bridge = asyncio.Event(), current_bridge()
+        self._bridge = current_bridge()
         self._wake = LoopCall(asyncio.get_running_loop(), self._arrived)
         logger.addHandler(self)
         logger.addFilter(self._repeats)
@@ -603,13 +603,12 @@ class EventLog(logging.Handler):
 
     async def wait_after(self, number: int) -> None:
         """Wait for an event whose number is above `number`."""
-        while self.last <= number and self._arrival is not None:
+        while self.last <= number:
             await self._arrival.wait()
 
     def _arrived(self) -> None:
-        if self._arrival is not None:
-            self._arrival.set()
-            self._arrival = asyncio.Event()
+        self._arrival.set()
+        self._arrival = asyncio.Event()
 
 
 # Several agents in one process, one for each bridge. They share the event loop and the descriptors.

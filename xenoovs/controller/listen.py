@@ -187,10 +187,6 @@ class UnixAddress:
     def __str__(self) -> str:
         return f"punix:{self.path}"
 
-    @property
-    def is_local(self) -> bool:
-        return True
-
     def target(self, *, is_tls: bool) -> str:
         """Return what `ovs-vsctl set-controller` takes."""
         return f"unix:{self.path.name}"
@@ -231,7 +227,8 @@ def parse_address(text: str) -> Address:
 
 
 class SwitchListener:
-    """Accepts connections until it is closed, and serves each in a thread.
+    """Accepts connections until it is closed, and serves each in a thread. `target`: what `ovs-vsctl set-controller`
+    takes; `local_target`: the same for a bridge of this host.
 
     `serve` is called after the TLS handshake with the stream, the peer (ADDRESS:PORT, or the path of the socket), the
     monotonic time of the connection, and a function to call when the bridge is admitted. `warn`: logs refused peers.
@@ -252,21 +249,14 @@ class SwitchListener:
         self.address = address
         if isinstance(address, TcpAddress):
             self.address = TcpAddress(address.host, self._socket.getsockname()[1])
+        is_tls = self._context is not None
+        self.target = self.address.target(is_tls=is_tls)
+        self.local_target = self.address.for_this_host.target(is_tls=is_tls)
         self._inode = _inode_of(address)
         self._closing = Event()
         self._pending = PendingConnections()
         self._accepting = Thread(target=self._accept_forever, name="xenoovs-listen", daemon=True)
         self._accepting.start()
-
-    @property
-    def target(self) -> str:
-        """What `ovs-vsctl set-controller` takes."""
-        return self.address.target(is_tls=self._context is not None)
-
-    @property
-    def local_target(self) -> str:
-        """The same for a bridge of this host."""
-        return self.address.for_this_host.target(is_tls=self._context is not None)
 
     def close(self) -> None:
         self._closing.set()

@@ -100,7 +100,8 @@ _NO_GENERATION = (1 << 64) - 1
 
 
 class Mastership:
-    """The role of this controller at one bridge. It has a thread until `close`. `holder`: the master, if known."""
+    """The role of this controller at one bridge. It has a thread until `close`. `holder`: the master, if known.
+    `state`: the run-time state as last published by any controller; empty if unknown."""
 
     def __init__(self, label: str, connection: Callable[[], BridgeConnection | None], wake: Callable[[], None]) -> None:
         """`label`: of the bridge. `connection`: returns its connection. `wake`: called when this one is the master."""
@@ -108,17 +109,12 @@ class Mastership:
         self._cookie = _RELEASED | (randbits(47) + 1)
         self._lock, self._sending = Lock(), Lock()
         self._identity, self.holder = "", ""
-        self._state, self._delivered, self._version, self._is_holder = b"", b"", 0, False
+        self.state, self._delivered, self._version, self._is_holder = b"", b"", 0, False
         self._adopt: Callable[[bytes], None] | None = None
         self._reads, self._is_standing_by = Heartbeats(), False
         self._closing = Event()
         self._thread = Thread(target=self._run, name="xenoovs-roles", daemon=True)
         self._thread.start()
-
-    @property
-    def state(self) -> bytes:
-        """Return the run-time state as last published by any controller; empty if unknown."""
-        return self._state
 
     def share(self, identity: str, adopt: Callable[[bytes], None]) -> None:
         """Start to share the run-time state. `identity`: name of this controller for messages of the others. `adopt`:
@@ -131,9 +127,9 @@ class Mastership:
         """Publish the state of this controller; a standby only stores it."""
         with self._lock:
             self._delivered = state
-            if state == self._state:
+            if state == self.state:
                 return
-            self._state = state
+            self.state = state
             self._version += self._is_holder
         self._send_lease()
 
@@ -185,7 +181,7 @@ class Mastership:
         self._follow(lease)
         with self._lock:
             self._is_holder, self.holder = True, self._identity
-            self._version += lease is None or lease.state != self._state
+            self._version += lease is None or lease.state != self.state
         connection.is_standby = False
         self._send_lease()
         self._reads, self._is_standing_by = Heartbeats(), False
@@ -208,13 +204,13 @@ class Mastership:
         with self._lock:
             if lease is None or lease.version <= self._version:
                 return
-            self._version, self._state = lease.version, lease.state or self._state
+            self._version, self.state = lease.version, lease.state or self.state
         self._deliver()
 
     def _deliver(self) -> None:
         """Pass the state of another controller to this one, once it can adopt it."""
         with self._lock:
-            state, adopt = self._state, self._adopt
+            state, adopt = self.state, self._adopt
             if adopt is None or state == self._delivered:
                 return
             self._delivered = state
@@ -228,7 +224,7 @@ class Mastership:
         # Two threads must not send an older state last.
         with self._sending:
             with self._lock:
-                lease = Lease(self._version, "" if is_released else self._identity, self._state)
+                lease = Lease(self._version, "" if is_released else self._identity, self.state)
             flow = Flow(_KEY, cookie, (note_action(lease.encode()),), (f"idle_timeout={idle_s}",))
             try:
                 packed = encode_flow_mod(FlowMod(Command.ADD, flow), xid=XID, ofports=NO_NUMBERS)

@@ -36,7 +36,7 @@ _TICK_S = 0.01
 
 class Server:
     """Listens from its creation until `close`. Raises CannotListen, CertificateUnusable. `certificates`: None without
-    TLS. `is_redundant`: other controllers share the bridges."""
+    TLS. `is_redundant`: other controllers share the bridges. `target`, `local_target`: as of SwitchListener."""
 
     def __init__(
         self,
@@ -52,18 +52,9 @@ class Server:
         self.registry = Registry(is_redundant=is_redundant)
         warn = self.registry.log_limit.warn
         self._listener = SwitchListener(address, serve=self._serve, warn=warn, certificates=certificates)
-        self.registry.target = self._listener.target
-        info("waiting for bridges", at=self._listener.target)
-
-    @property
-    def target(self) -> str:
-        """What `ovs-vsctl set-controller` takes."""
-        return self._listener.target
-
-    @property
-    def local_target(self) -> str:
-        """The same for a bridge of this host."""
-        return self._listener.local_target
+        self.target, self.local_target = self._listener.target, self._listener.local_target
+        self.registry.target = self.target
+        info("waiting for bridges", at=self.target)
 
     @property
     def needs_same_namespace(self) -> bool:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.patience import PATIENCE_S, eventually
 from tests.unit.balancer import balancer, claim, service
 from xenoovs.controller.bridge import ConnectHint, ExpectedBridge, Throttle, touches_ours
-from xenoovs.controller.listen import PendingConnections, SwitchListener, UnixAddress, parse_address
+from xenoovs.controller.listen import PendingConnections, SwitchListener, TcpAddress, UnixAddress, parse_address
 from xenoovs.controller.log import WARNINGS, LogLimit
 from xenoovs.controller.mastership import MISSED_READS, Heartbeats, Lease, Mastership, decode_lease
 from xenoovs.controller.neighbour_discovery import NeighbourProxy
@@ -78,6 +78,7 @@ def test_bug_the_error_for_a_lost_bridge_named_the_command_that_connects_it() ->
 )
 def test_valid_addresses(text: str, is_local: bool) -> None:
     address = parse_address(text)
+    assert isinstance(address, TcpAddress)
     assert (str(address), address.is_local) == (text, is_local)
 
 
