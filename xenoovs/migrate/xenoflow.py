@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 from fractions import Fraction
 from itertools import pairwise
-from typing import Annotated
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from xenoovs.errors import ParseError
 from xenoovs.migrate.draft import Draft, DraftBackend, DraftService, Word, name_from, use
@@ -19,17 +16,20 @@ _KEYS = ("backends", "name", "mac_address")
 _JSON = regex(r'"(?:[^"\\]|\\.)*"|[^\s{}\[\],:"]+')
 
 
-class _NamedMac(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore")
-
-    name: Annotated[str, Field(max_length=1024)]
-    mac_address: Annotated[str, Field(max_length=64)]
-
-
-class _BackendsFile(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore")
-
-    backends: Annotated[list[_NamedMac], Field(max_length=_MOST)]
+def _misfit(document: object) -> str:
+    """Return the place in a document that has another form than a file of backends; empty if it has this form."""
+    if not isinstance(document, dict):
+        return "the document"
+    backends = document.get("backends")
+    if not isinstance(backends, list) or len(backends) > _MOST:
+        return "backends"
+    for number, backend in enumerate(backends):
+        if not isinstance(backend, dict):
+            return f"backends.{number}"
+        for key, most in (("name", 1024), ("mac_address", 64)):
+            if not isinstance(value := backend.get(key), str) or len(value) > most:
+                return f"backends.{number}.{key}"
+    return ""
 
 
 def read_xenoflow(text: str) -> Draft:
@@ -39,29 +39,29 @@ def read_xenoflow(text: str) -> Draft:
     have equal shares, even if XenoFlow's table, whose size is a power of two, would have entries without one.
     """
     try:
-        document = _BackendsFile.model_validate(json.loads(text))
+        document = json.loads(text)
+        where = _misfit(document)
     except json.JSONDecodeError as error:
         raise ParseError(text=text, offset=error.pos, expected="JSON as in XenoFlow's backends.json") from None
-    except (ValidationError, RecursionError) as error:
-        where = ".".join(map(str, error.errors()[0]["loc"])) if isinstance(error, ValidationError) else "the document"
-        expected = (
-            f'{{"backends": [{{"name": ..., "mac_address": ...}}]}}; {where or "the document"} is not of that form'
-        )
-        raise ParseError(text=text[:_MOST], offset=0, expected=expected) from None
+    except RecursionError:
+        where = "the document"
+    if where:
+        expected = f'{{"backends": [{{"name": ..., "mac_address": ...}}]}}; {where} is not of that form'
+        raise ParseError(text=text[:_MOST], offset=0, expected=expected)
     draft = Draft(is_dsr=True)
     service = DraftService("xenoflow")
     words = draft.words = _words(text)
     use(word for word in words if word in _KEYS)
     values = (value for key, value in pairwise(words) if key == "mac_address")
     names = (value for key, value in pairwise(words) if key == "name")
-    for backend, name, value in zip(document.backends, names, values, strict=False):
+    for backend, name, value in zip(document["backends"], names, values, strict=False):
         try:
-            mac = parse_mac(backend.mac_address)
+            mac = parse_mac(backend["mac_address"])
         except ValueError as error:
             service.omissions.add((name, value), f"{error}; the backend is left out")
             continue
         use((name, value))
-        service.backends.append(DraftBackend(name_from(backend.name, service.backends), Fraction(1), mac))
+        service.backends.append(DraftBackend(name_from(backend["name"], service.backends), Fraction(1), mac))
     draft.omissions += service.omissions if not service.backends else ()
     draft.services += [service] if service.backends else []
     draft.omissions.rest(words, "state of XenoFlow, and no part of its config")

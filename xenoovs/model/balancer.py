@@ -655,7 +655,20 @@ def with_macs(balancer: Balancer, macs: Macs) -> Balancer:
     every MAC is configured."""
     if not any(backend.follows for service in balancer.services for backend in service.backends):
         return balancer
-    return replace(balancer, services=tuple(_with_macs(service, macs) for service in balancer.services))
+
+    def found(service: Service, backend: Backend) -> Backend:
+        if (wanted := sought_of(service, backend)) is None:
+            return backend
+        mac = macs.get(wanted)
+        if mac is None:
+            return replace(backend, weight=_NOTHING)
+        return replace(backend, next_hop=with_mac(backend.next_hop, mac))
+
+    services = (
+        replace(service, backends=tuple(found(service, backend) for backend in service.backends))
+        for service in balancer.services
+    )
+    return replace(balancer, services=tuple(services))
 
 
 def sought_of(service: Service, backend: Backend) -> Sought | None:
@@ -665,17 +678,3 @@ def sought_of(service: Service, backend: Backend) -> Sought | None:
     health = service.health
     netns, interface = (None, None) if health is None else (health.netns, health.interface)
     return Sought(netns or "", interface or "", backend.address)
-
-
-def _with_macs(service: Service, macs: Macs) -> Service:
-    backends = []
-    for backend in service.backends:
-        wanted = sought_of(service, backend)
-        mac = None if wanted is None else macs.get(wanted)
-        if wanted is None:
-            backends.append(backend)
-        elif mac is None:
-            backends.append(replace(backend, weight=Fraction(0)))
-        else:
-            backends.append(replace(backend, next_hop=with_mac(backend.next_hop, mac)))
-    return replace(service, backends=tuple(backends))
