@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from xenoovs.dataclass import MISSING, dataclass, dataclass_transform, field, fields, replace
 from xenoovs.errors import did_you_mean
-from xenoovs.model.values import MAX_ITEMS, Remark, Value, choice, show
+from xenoovs.model.values import MAX_ITEMS, Remark, Value, choice, repeated, show
 
 T = TypeVar("T")
 
@@ -150,9 +150,8 @@ class Form:
                 values[key.field] = key.parse(value)
             except ValueError as error:
                 wrong += _inside(name, error)
-        if len(tree) < len(self._required) or not self._required.keys() <= tree.keys():
-            missing = (key for key in self._required if key not in tree)
-            wrong += [Remark((key,), f"this key is required; add `{key}:` here") for key in missing]
+        missing = [key for key in self._required if key not in tree]
+        wrong += [Remark((key,), f"this key is required; add `{key}:` here") for key in missing]
         if wrong:
             raise Mistakes(wrong)
         return values if self.is_partial else self.model(**values)
@@ -264,25 +263,17 @@ class Listed:
             raise ValueError(f"{show(items) if items else 'the list is empty'}; write at least {self.least}")
         if len(items) > self.most:
             raise ValueError(f"{len(items)} items are more than the {self.most} that are supported; split them")
-        parse = reader_of(self.item).parse
-        try:
-            found = tuple([parse(item) for item in items])
-        except ValueError:
-            return self._refuse(items, parse)
-        twice = [number for number, item in enumerate(found) if item in found[:number]] if self.is_set else []
-        if twice:
-            raise Mistakes([Remark((number,), f"{found[number]} is there twice; remove one") for number in twice])
-        return found
-
-    @staticmethod
-    def _refuse(items: Iterable[object], parse: Callable[[object], Any]) -> tuple[Any, ...]:
-        wrong = list[Remark]()
+        parse, found, wrong = reader_of(self.item).parse, list[Any](), list[Remark]()
         for index, item in enumerate(items):
             try:
-                parse(item)
+                found.append(parse(item))
             except ValueError as error:
                 wrong += _inside(index, error)
-        raise Mistakes(wrong)
+        if self.is_set and not wrong:
+            wrong = [Remark((index,), f"{found[index]} is there twice; remove one") for index, _ in repeated(found)]
+        if wrong:
+            raise Mistakes(wrong)
+        return tuple(found)
 
     def write(self, items: Iterable[object]) -> Value:
         return [*map(reader_of(self.item).write, items)]
