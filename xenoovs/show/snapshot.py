@@ -1,6 +1,6 @@
 """The tables of an agent: its state at one moment, its services, backends, blocks, ports and VIPs.
 
-Times are seconds since 1970 (UTC). Shares are from 0 to 1. An agent fills them in `agent/snapshot_builder.py`.
+Times are seconds since 1970 (UTC). Shares are from 0 to 1. `agent/snapshot_builder.py` fills them.
 """
 
 from __future__ import annotations
