@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
+from contextlib import ExitStack
+from functools import partial
+from selectors import EVENT_READ, DefaultSelector
 
+from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.dataclass import dataclass
-from xenoovs.errors import CommandFailed
-from xenoovs.lab.host import LabNetns, check_root, namespaces_of
+from xenoovs.display import span
+from xenoovs.lab.host import check_root, namespaces_of
 from xenoovs.lab.lab import Lab
+from xenoovs.lab.responder import STATUS_PORT
 from xenoovs.lab.servers import Failure, failures_of
 from xenoovs.lab.topology import Machine
-from xenoovs.switch.process import PYTHON_MODULE, try_run
+from xenoovs.switch.process import try_run
+
+_TIMEOUT_S = 2.5
+"""Longer than the delay of a backend that `lab fail --how slow` made slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +87,33 @@ def lab_status(lab: Lab) -> LabStatus:
 
 
 def _answers(lab: Lab) -> dict[str, tuple[float | None, str]]:
-    addresses = [machine.address for machine in lab.topology.machines]
-    argv = [*PYTHON_MODULE, "xenoovs.lab.inquiry"]
-    try:
-        done = LabNetns(lab.marks).execute(lab.topology.switch_namespace, argv, stdin=json.dumps(addresses))
-    except CommandFailed:
-        return {}
-    return {address: (latency_s, answer) for address, (latency_s, answer) in json.loads(done.stdout).items()}
+    """Ask all machines for their names, from the namespace of health checks. Return latency in seconds and answer of
+    each address; without an answer, None and the reason."""
+    answers: dict[str, tuple[float | None, str]] = {}
+    with ExitStack() as stack:
+        selector = stack.enter_context(DefaultSelector())
+        for address in (machine.address for machine in lab.topology.machines):
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            make = partial(socket.socket, family, socket.SOCK_DGRAM)
+            sock = stack.enter_context(in_namespace(lab.topology.switch_namespace, make))
+            sock.settimeout(0)
+            answers[address] = None, f"no answer in {span(_TIMEOUT_S)}"
+            try:
+                sock.connect((address, STATUS_PORT))
+                sock.send(b"\n")
+                selector.register(sock, EVENT_READ, address)
+            except OSError as error:
+                answers[address] = None, (error.strerror or str(error)).lower()
+        asked_s = time.monotonic()
+        while selector.get_map() and (passed_s := time.monotonic() - asked_s) < _TIMEOUT_S:
+            for key, _ in selector.select(_TIMEOUT_S - passed_s):
+                sock = selector.unregister(key.fileobj).fileobj  # type: ignore[assignment]
+                try:
+                    answer = sock.recv(2048).decode(errors="replace").strip()
+                    answers[key.data] = time.monotonic() - asked_s, answer
+                except OSError as error:
+                    answers[key.data] = None, (error.strerror or str(error)).lower()
+    return answers
 
 
 def _received(machine: Machine) -> int | None:
