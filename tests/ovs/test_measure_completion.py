@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -15,8 +16,15 @@ from xenoovs.lab.fabric_topology import FabricShape
 from xenoovs.lab.host import processes_in
 from xenoovs.lab.lab import FabricLab
 from xenoovs.measure.completion import CompletionCase, Scene, completion_experiment
-from xenoovs.measure.fabric_bed import FabricBed, dying_spine, elephant, open_fabric_bed, prepared
-from xenoovs.measure.routing_designs import RoutingDesign, running_design
+from xenoovs.measure.fabric_bed import (
+    FabricBed,
+    RoutingDesign,
+    dying_spine,
+    elephant,
+    open_fabric_bed,
+    prepared,
+    running_design,
+)
 
 FLOWS, BYTES = 10, 20_000
 FOREIGN = "cookie=0x77, priority=7,in_port=p0 actions=drop"
@@ -88,7 +96,7 @@ def _blocks_without_spine(bed: FabricBed, path: int) -> int:
     """Return how many blocks are on the emptiest path when a spine has died: 0, or 16 where no path is heard of."""
     with running_design(bed, RoutingDesign.BLOCKS) as running, dying_spine(bed, path) as die:
         agent, silent_since = Client(bed.agent_socket(bed.senders[0])), [0]
-        die()
+        die(time.monotonic())
 
         def has_reacted() -> bool:
             (remote,) = agent.ask("paths")["remotes"]

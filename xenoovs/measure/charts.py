@@ -23,8 +23,8 @@ from xenoovs.measure.chart import (
 )
 from xenoovs.measure.completion import CompletionCase, CompletionFigures, Scene, acceptance, figures_of, scene_title
 from xenoovs.measure.echo import bytes_text
+from xenoovs.measure.fabric_bed import RoutingDesign
 from xenoovs.measure.path_figures import MeasuredPaths, PairFigures, PathFigures, measured_paths
-from xenoovs.measure.routing_designs import RoutingDesign
 from xenoovs.measure.samples import RecordedRun, Sample
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, Statistic, change, interval, quantiles
 from xenoovs.measure.verdict import (

@@ -14,7 +14,7 @@ _COMMANDS = {
     "completion": ("completion", "Measure flow completion times during an elephant, with several designs."),
     "echo": ("echo", "Measure round trips of TCP messages through the bridge."),
     "paths": ("paths", "Measure the paths of a DPU, rank them, and combine them until it is saturated."),
-    "report": ("report_command", "Write a report about runs: a page with pictures, verdicts and tables."),
+    "report": ("report", "Write a report about runs: a page with pictures, verdicts and tables."),
     "trex-profile": ("trex_profile", "Print the load of a config for the packet generator TRex."),
 }
 

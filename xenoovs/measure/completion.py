@@ -15,7 +15,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from enum import Enum
 from functools import partial
 from typing import TypeVar
@@ -24,8 +24,16 @@ import click
 
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import counted
-from xenoovs.measure.fabric_bed import FabricBed, dying_spine, elephant, flow_group, open_fabric_bed, prepared
-from xenoovs.measure.routing_designs import RoutingDesign, running_design
+from xenoovs.measure.fabric_bed import (
+    FabricBed,
+    RoutingDesign,
+    dying_spine,
+    elephant,
+    flow_group,
+    open_fabric_bed,
+    prepared,
+    running_design,
+)
 from xenoovs.measure.run import Basis, Experiment, MeasureSettings, lab_measure_options, repeats_option
 from xenoovs.measure.samples import Measurement, Plain, Point, RecordedRun, Sample
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, Statistic, change, interval
@@ -162,13 +170,8 @@ def completion_experiment(
             running.begin()
             disturbed_s, start_s = _times(scene)
             flows.begin_at(start_s)
-            disturb_in_time = disturb(disturbed_s)
-
-            def meanwhile() -> None:
-                disturb_in_time()
-                running.watch()
-
-            ended = flows.wait(meanwhile)
+            disturb(disturbed_s)
+            ended = flows.wait(running.watch)
             values = {**ended.values, "disturbed_path": path, **running.values(disturbed_s)}
         return Measurement(values, ended.suspect)
 
@@ -186,27 +189,17 @@ def _times(scene: Scene) -> tuple[float, float]:
 
 
 @contextmanager
-def _disturbance(bed: FabricBed, scene: Scene, path: int) -> Iterator[Callable[[float], Callable[[], None]]]:
-    """Prepare a disturbance. Yield the function that sets its start, and returns what to call again and again then."""
-    with ExitStack() as stack:
-        schedule, die = None, list[Callable[[], None]]()
-        if scene.case is CompletionCase.DEAD:
-            die.append(stack.enter_context(dying_spine(bed, path)))
-        elif scene.load:
-            is_reverse = scene.case is CompletionCase.REVERSE
-            schedule = stack.enter_context(elephant(bed, path, load=scene.load, is_reverse=is_reverse))
-
-        def at(at_s: float) -> Callable[[], None]:
-            if schedule is not None:
-                schedule(at_s)
-
-            def tick() -> None:
-                if die and time.monotonic() >= at_s:
-                    die.pop()()
-
-            return tick
-
-        yield at
+def _disturbance(bed: FabricBed, scene: Scene, path: int) -> Iterator[Callable[[float], None]]:
+    """Prepare a disturbance. Yield the function that sets its start."""
+    if scene.case is CompletionCase.DEAD:
+        with dying_spine(bed, path) as die_at:
+            yield die_at
+    elif scene.load:
+        is_reverse = scene.case is CompletionCase.REVERSE
+        with elephant(bed, path, load=scene.load, is_reverse=is_reverse) as begin_at:
+            yield begin_at
+    else:
+        yield lambda _at_s: None
 
 
 # The figures of each design in each scene, and verdicts on adaptive routing.

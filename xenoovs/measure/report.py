@@ -1,4 +1,4 @@
-"""The report about runs: one HTML page with all pictures, and each picture as PNG, SVG and CSV.
+"""`xenoovs measure report`: one HTML page with all pictures, and each picture as PNG, SVG and CSV.
 
 It is a pure function of the samples: the same runs give the same bytes.
 """
@@ -14,6 +14,8 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
+import click
+
 from xenoovs import __version__
 from xenoovs.dataclass import dataclass
 from xenoovs.display import percent
@@ -22,7 +24,10 @@ from xenoovs.lab.lab import write_whole
 from xenoovs.measure.chart import OTHER_HARDWARE, Cell, Chart, ChartTable, PublishedSource, published_of
 from xenoovs.measure.charts import chart_of, compare, experiments_of, subtitle_of
 from xenoovs.measure.samples import BedKind, RecordedRun, find_runs, read_recorded
+from xenoovs.measure.statistics import require_libraries
 from xenoovs.measure.verdict import ClaimVerdict
+from xenoovs.terminal.options import OutputFormat, output_option
+from xenoovs.terminal.output import echo, print_table, print_text
 
 REPORT_FILE = "report.html"
 MAX_SOURCES = 4
@@ -375,3 +380,59 @@ def element(tag: str, *children: str | None, **attributes: Attribute) -> Markup:
 def join(*children: str | None) -> Markup:
     """Return the concatenation of elements and texts, which it escapes."""
     return Markup("".join(child if isinstance(child, Markup) else escape(child) for child in children if child))
+
+
+_COLORS = {"confirmed": "green", "refuted": "red", "undecided": "yellow"}
+
+
+@click.command("report")
+@click.argument("directories", metavar="RESULTS...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Directory for the report. Default: the first RESULTS.",
+)
+@output_option
+def report_command(directories: tuple[Path, ...], *, out: Path | None, output: OutputFormat) -> None:
+    """Write a report about the runs in the directories RESULTS: report.html, and each picture as PNG, SVG and CSV.
+
+    RESULTS is a run, or a directory of runs, of which the newest complete one of each experiment counts. Several
+    RESULTS are shown side by side, such as before and after a change; the others are compared with the first.
+    Incomplete runs are drawn with their samples so far. The same samples always give the same report. It needs
+    matplotlib: `pip install 'xenoovs[measure]'`.
+
+    A claim is confirmed or refuted if a confidence interval of 95 % lies wholly on one side, otherwise undecided.
+    """
+    require_libraries("numpy", "matplotlib")
+    report = make_report(read_sources(directories))
+    page, verdicts = write_report(report, out or directories[0]), [*verdicts_of(report.charts)]
+    output.show(lambda: _document(report, page, verdicts), lambda: _show(report, page, verdicts))
+
+
+def _show(report: MeasureReport, page: Path, verdicts: Sequence[tuple[str, ClaimVerdict]]) -> None:
+    rows = [
+        [
+            verdict.claim,
+            click.style(verdict.outcome.value, fg=_COLORS[verdict.outcome.value]),
+            f"{run and f'{run}: '}{verdict.reason}",
+        ]
+        for run, verdict in verdicts
+    ]
+    if rows:
+        print_table(["CLAIM", "VERDICT", "REASON"], rows)
+        echo()
+    for subtitle in dict.fromkeys(subtitle for chart in report.charts for subtitle in chart.subtitles):
+        print_text(subtitle)
+    print_text(f"report: {page}, with {', '.join(f'{chart.name}.png' for chart in report.charts)}")
+
+
+def _document(report: MeasureReport, page: Path, verdicts: Sequence[tuple[str, ClaimVerdict]]) -> dict[str, object]:
+    return {
+        "report": str(page),
+        "files": sorted(report.files),
+        "verdicts": [
+            {"claim": verdict.claim, "verdict": verdict.outcome.value, "reason": verdict.reason, "run": run or None}
+            for run, verdict in verdicts
+        ],
+    }

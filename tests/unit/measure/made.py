@@ -8,8 +8,8 @@ from pathlib import Path
 
 from xenoovs.measure.bed_paths import path_points
 from xenoovs.measure.completion import CompletionCase, Scene, points_of
+from xenoovs.measure.fabric_bed import RoutingDesign
 from xenoovs.measure.path_plan import Direction
-from xenoovs.measure.routing_designs import RoutingDesign
 from xenoovs.measure.samples import BedKind, Plain, Point, RecordedRun, Run, Sample, Value, new_run
 
 AT = "2026-01-01T00:00:00.000Z"

@@ -11,8 +11,8 @@ import pytest
 from tests.judged import assert_recorded
 from tests.unit.measure.made import DEAD, ELEPHANT
 from xenoovs.measure.completion import CompletionCase, Scene, acceptance, points_of, scenes_of
+from xenoovs.measure.fabric_bed import RoutingDesign
 from xenoovs.measure.probe_per_flow import probe_like, with_source_port
-from xenoovs.measure.routing_designs import RoutingDesign
 from xenoovs.measure.samples import Sample, Value
 from xenoovs.model.address import checksum
 
