@@ -13,13 +13,11 @@ from fractions import Fraction
 from functools import lru_cache
 from hashlib import blake2b, sha256
 
-from xenoovs.dataclass import dataclass, field, fields, replace
+from xenoovs.dataclass import dataclass, fields, replace
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.ejection import (
-    Ejected,
     Ejection,
     KnownShares,
-    SlowStarts,
     decide_ejections,
     held_backends,
     ramps,
@@ -361,39 +359,16 @@ def down_backends(targets: Targets, watches: Iterable[Watch]) -> dict[str, dict[
 # From votes to ejections, slow starts, and DPUs that withdraw.
 
 
-@dataclass(frozen=True, slots=True)
-class AvailabilityHistory:
-    """The decisions about one config so far. `ejections`: by service, for services with a backend that is down."""
-
-    ejections: Mapping[str, Ejection] = field(default_factory=dict)
-    starts: SlowStarts = field(default_factory=SlowStarts)
-
-    @property
-    def ejected(self) -> Ejected:
-        return {name: each.ejected for name, each in self.ejections.items() if each.ejected}
-
-    @property
-    def is_waiting(self) -> bool:
-        """Return whether time alone may change the availability."""
-        return bool(self.starts.begun) or any(each.held for each in self.ejections.values())
-
-    def availability(self, balancer: Balancer, *, now_s: float) -> Availability:
-        """Return which backends may have clients now."""
-        return Availability(
-            self.ejected, ramps(self.starts, balancer, now_s=now_s), held_backends(self.ejections, self.ejected)
-        )
-
-
 def followed(
-    before: AvailabilityHistory,
+    before: Availability,
     balancer: Balancer,
     down: Mapping[str, Mapping[str, float]],
     *,
     known: KnownShares,
     now_s: float,
-) -> AvailabilityHistory:
-    """Return the history after backends went down or came up. `balancer` has the weights in use. `down`: since when, by
-    service and name, perhaps by another clock. `known`: the shares in the store, for the first call."""
+) -> Availability:
+    """Return the availability after backends went down or came up. `balancer` has the weights in use. `down`: since
+    when, by service and name, perhaps by another clock. `known`: the shares in the store, for the first call."""
     is_first = before.starts.balancer is None
     ejections = {}
     for service in balancer.services:
@@ -410,7 +385,8 @@ def followed(
             ejections[service.name] = decide_ejections(old.with_down(names), service, failing, now_s=now_s)
     ejected = {name: each.ejected for name, each in ejections.items() if each.ejected}
     starts = update_slow_starts(before.starts, balancer, ejected, known=known, now_s=now_s)
-    return AvailabilityHistory(ejections, starts)
+    slow, held = ramps(starts, balancer, now_s=now_s), held_backends(ejections, ejected)
+    return Availability(ejected, slow, held, ejections, starts)
 
 
 def fall_s(health: Health) -> float:
@@ -462,7 +438,7 @@ class FleetHealth:
     def __init__(self, memo: Memo) -> None:
         """`memo`: that of `next_change`."""
         self._memo, self._silence = memo, Silence()
-        self._histories = dict[str, AvailabilityHistory]()
+        self._available = dict[str, Availability]()
         self._seen: tuple[FleetView, object] | None = None
         self._step: tuple[Changes, Mapping[str, Availability]] = Changes(), {}
         self._chosen_s: float | None = None
@@ -483,14 +459,14 @@ class FleetHealth:
         is_due = self._chosen_s is None or now_s - self._chosen_s >= _CHOOSE_S
         may_choose = is_due and self._chosen_of != choice
         seen = statuses is None, votes, fit, silent, may_choose
-        is_waiting = any(each.is_waiting for each in self._histories.values())
+        is_waiting = any(each.is_waiting for each in self._available.values())
         if self._seen is not None and self._seen[0] is view and self._seen[1] == seen and not is_waiting:
             return self._step
         configs = configs_of(view, self._memo)
         found = {name: targets_of(each.balancer.services, self._memo.part(name)) for name, each in configs.items()}
-        if self._histories.keys() - configs.keys():
+        if self._available.keys() - configs.keys():
             # What was staged is now in use or removed; the store shows which.
-            self._histories = {}
+            self._available = {}
         targets = fleet_targets(configs, found, view)
         watches = next_watches(heard, targets, statuses, now_ms=now_ms, may_choose=may_choose, memo=self._memo)
         if may_choose:
@@ -511,16 +487,13 @@ class FleetHealth:
         now_s: float,
     ) -> dict[str, Availability]:
         """Follow the configs of `configs_of`; `down`: the backends that are down by each of them."""
-        histories, available = dict[str, AvailabilityHistory](), dict[str, Availability]()
+        found = dict[str, Availability]()
         for name, config in configs.items():
-            before = self._histories.get(name) or histories.get(IN_USE) or AvailabilityHistory()
+            before = self._available.get(name) or found.get(IN_USE) or Availability()
             known = stored_shares(view, self._memo) if before.starts.balancer is None else {}
-            history = followed(before, config.balancer, down[name], known=known, now_s=now_s)
-            found = history.availability(config.balancer, now_s=now_s)
-            if name == ROLLED_OUT and IN_USE in histories:
+            found[name] = followed(before, config.balancer, down[name], known=known, now_s=now_s)
+            if name == ROLLED_OUT and IN_USE in found:
                 # A returning backend starts slowly in both. Canaries test one that is new in the roll-out.
-                history = replace(history, starts=histories[IN_USE].starts)
-                found = replace(found, ramps=available[IN_USE].ramps)
-            histories[name], available[name] = history, found
-        self._histories = histories
-        return available
+                found[name] = replace(found[name], starts=found[IN_USE].starts, ramps=found[IN_USE].ramps)
+        self._available = found
+        return found

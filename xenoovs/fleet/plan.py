@@ -29,7 +29,7 @@ from xenoovs.decision.decision import (
     follow,
     moved,
 )
-from xenoovs.decision.ejection import Ejected, KnownShares, Ramps
+from xenoovs.decision.ejection import Ejected, Ejection, KnownShares, Ramps, SlowStarts
 from xenoovs.errors import ConfigError, FleetRefused, StoredServiceUnusable, XenoovsError, did_you_mean, first_names
 from xenoovs.model.balancer import (
     Balancer,
@@ -77,11 +77,19 @@ _MAX_REASON = 1000
 @dataclass(frozen=True, slots=True)
 class Availability:
     """Which backends of a config may have clients. `ejected`: those that get none. `ramps`: the part of its clients
-    that each backend in a slow start has by now. `held`: those that are down, and keep their clients."""
+    that each backend in a slow start has by now. `held`: those that are down, and keep their clients. `ejections`: the
+    decisions so far, by service, for services with a backend that is down. `starts`: the slow starts so far."""
 
     ejected: Ejected = field(default_factory=dict)
     ramps: Ramps = field(default_factory=dict)
     held: Ejected = field(default_factory=dict)
+    ejections: Mapping[str, Ejection] = field(default_factory=dict, compare=False)
+    starts: SlowStarts = field(default_factory=SlowStarts, compare=False)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Return whether time alone may change it."""
+        return bool(self.starts.begun) or any(each.held for each in self.ejections.values())
 
     def of(self, service: Service) -> Availability:
         """Return the availability of one service alone."""

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tests.fleet_support import EMPTY, given, settled
 from tests.switch_tunnels import behind_tunnels
 from xenoovs.fleet.health import (
-    AvailabilityHistory,
     TargetState,
     Votes,
     followed,
@@ -21,7 +20,7 @@ from xenoovs.fleet.health import (
     target_of,
     targets_of,
 )
-from xenoovs.fleet.plan import Memo
+from xenoovs.fleet.plan import Availability, Memo
 from xenoovs.fleet.rollout import lost_targets
 from xenoovs.fleet.snapshot import TargetRow, target_problems, target_rows
 from xenoovs.model.load import parse_config
@@ -71,12 +70,12 @@ def test_bug_a_remote_that_only_bfd_watches_had_no_votes() -> None:
     names = [each.name for each in service.backends]
     for down, out in (names[:1], names[:1]), (names, []):
         votes = {service.name: dict.fromkeys(down, 1.0)}
-        found = followed(AvailabilityHistory(), behind_tunnels(), votes, known={}, now_s=1.0)
+        found = followed(Availability(), behind_tunnels(), votes, known={}, now_s=1.0)
         assert [*found.ejected.get(service.name, ())] == out
 
 
 def test_a_held_backend_that_came_up_and_goes_down_anew_between_two_decisions_is_ejected() -> None:
-    history, balancer = AvailabilityHistory(), parse_config(CONFIG, file="x")
+    history, balancer = Availability(), parse_config(CONFIG, file="x")
     for down, out in ({"b1": 1.0, "b2": 1.0, "b3": 2.0}, {"b1", "b2"}), ({"b3": 7.0}, {"b3"}):
         history = followed(history, balancer, {"web": down}, known={}, now_s=8.0)
         assert history.ejected == {"web": out}
