@@ -514,19 +514,18 @@ class Agent:
         before, self._dead_ports = self._dead_ports, self.state.dead_ports
         is_urgent = is_urgent or before != self._dead_ports
         now_s = self.store.now_s()
-        self.desired = desired_state(self.state, now_s)
-        if change is not None:
-            return change
-        try:
-            return await asyncio.to_thread(self.engine.round, self.desired, now_s=now_s, urgent=is_urgent)
-        except IMPOSSIBLE:
-            # Advertised weights of a server must not prevent the reconciliation of the bridge.
-            if not (reasons := await asyncio.to_thread(impossible_advertised, self.state)):
-                raise
-        self.report.refused_advertised(reasons)
-        self.store.dispatch(AdvertisedRefused({**self.state.refused, **reasons}))
-        self.desired = desired_state(self.state, now_s)
-        return await asyncio.to_thread(self.engine.round, self.desired, now_s=now_s, urgent=is_urgent)
+        while True:
+            self.desired = desired_state(self.state, now_s)
+            if change is not None:
+                return change
+            try:
+                return await asyncio.to_thread(self.engine.round, self.desired, now_s=now_s, urgent=is_urgent)
+            except IMPOSSIBLE:
+                # Advertised weights of a server must not prevent the reconciliation of the bridge.
+                if not (reasons := await asyncio.to_thread(impossible_advertised, self.state)):
+                    raise
+            self.report.refused_advertised(reasons)
+            self.store.dispatch(AdvertisedRefused({**self.state.refused, **reasons}))
 
     def _done(self, change: Change) -> None:
         self._drain_s = change.next_s

@@ -97,10 +97,8 @@ class Reloader:
 
     async def poll(self, *, always: bool) -> bool:
         """Read the config file if it was touched. Return whether there is a new candidate."""
-        if not always and not self.config.is_touched:
-            return False
         # A large file takes seconds, and probes must not wait for it.
-        if not await asyncio.to_thread(self.config.poll, always=always):
+        if not (always or self.config.is_touched) or not await asyncio.to_thread(self.config.poll, always=always):
             return False
         if self.config.problem is not None:
             self._warn_refused("the config is invalid; the last good one stays", self.config.problem)

@@ -336,7 +336,7 @@ class BlockFlow:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class PortWatch:
     """Which backends get clients when ports go down: at most `depth` in a row, none of `ejected`, those of `held` last.
     `slow`: backends in a slow start, maybe without clients yet."""
 
@@ -372,7 +372,7 @@ class ServiceProgram:
     home: tuple[Flow, ...] = ()
     drain: tuple[Flow, ...] = ()
     returns: tuple[ReturnFlow, ...] = ()
-    watch: Watch | None = None
+    watch: PortWatch | None = None
     rows: Blocks = Blocks()
     splits: int = 0
 
@@ -478,17 +478,17 @@ def compile_program(
     return Program(tuple(services), shared, balancer)
 
 
-def _watch(service: Service, balancer: Balancer, desired: DesiredState | None) -> Watch | None:
+def _watch(service: Service, balancer: Balancer, desired: DesiredState | None) -> PortWatch | None:
     depth = balancer.uplinks.buckets
     if not depth or service.is_remote:
         return None
     unknown = frozenset(backend.name for backend in service.backends if not backend.next_hop.is_known)
     if desired is None:
-        return Watch(depth, unknown)
+        return PortWatch(depth, unknown)
     nobody = frozenset[str]()
     slow = frozenset(name for of, name in desired.ramps if of == service.name)
     ejected, held = (found.get(service.name, nobody) for found in (desired.ejected, desired.held))
-    return Watch(depth, unknown | ejected, held, slow)
+    return PortWatch(depth, unknown | ejected, held, slow)
 
 
 def sorted_flows(flows: Iterable[Flow]) -> tuple[Flow, ...]:
