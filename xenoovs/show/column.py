@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import partial
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from xenoovs.dataclass import MISSING, Field, dataclass, dataclass_transform, field, replace
@@ -170,10 +169,7 @@ class Table:
         """Return the metrics of all columns, each with its help, its labels and the function that reads it."""
         return tuple(
             replace(
-                metric,
-                help=metric.help or each.doc,
-                labels=(*self.labels, *metric.labels),
-                of=metric.of or (attrgetter(each.name) if each.of is None else each.value),
+                metric, help=metric.help or each.doc, labels=(*self.labels, *metric.labels), of=metric.of or each.value
             )
             for each in self.columns
             for metric in each.metrics
