@@ -270,10 +270,10 @@ class Search:
 
     def differing(self, most: int, *, keep: Iterable[int] = ()) -> tuple[int, ...]:
         """Return ports on different paths, at most `most`: first those to keep, then those with the most answers."""
-        chosen, order = list(keep), {port: number for number, port in enumerate(self._found)}
+        chosen = list(keep)
         if not any(self._found.values()):
             return tuple(chosen)
-        for port in sorted(self._found, key=lambda port: (-len(self._found[port]), order[port])):
+        for port in sorted(self._found, key=lambda port: -len(self._found[port])):
             if len(chosen) < most and all(differ(self._found[port], self.routers(other)) for other in chosen):
                 chosen.append(port)
         return tuple(chosen)
