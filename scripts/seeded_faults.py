@@ -140,8 +140,8 @@ FAULTS = (
     ),
     Fault(
         "a backend that failed, came up and failed again counts as held all the time",
-        "return held if held is not None and held.since_s == before.down[name] else None",
-        "return held",
+        "for name, free_s in self.held.items() if down.get(name) == self.down[name]",
+        "for name, free_s in self.held.items() if name in down",
         _HEALTH,
     ),
     Fault(
