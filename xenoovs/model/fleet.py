@@ -262,10 +262,10 @@ def _tunnels_of(service: Value) -> set[str]:
 def _lacking_tunnels(joined: JoinedConfig, tunnels: Value, services: Mapping[str, Value]) -> Iterator[Finding]:
     """Find the tunnels that backends of the fleet need and this DPU lacks."""
     listed = tunnels if isinstance(tunnels, list) else []
-    present = {each.get("name") for each in listed if isinstance(each, dict)}
+    present = [each.get("name") for each in listed if isinstance(each, dict)]
     users = dict[str, list[str]]()
     for service, tree in services.items():
-        for name in sorted(_tunnels_of(tree) - present):
+        for name in sorted(each for each in _tunnels_of(tree) if each not in present):
             users.setdefault(name, []).append(service)
     for name, using in users.items():
         message = (

@@ -413,27 +413,37 @@ class _Joiner:
                 self._include(part, path, file, defaults, chain)
 
     def _weighted(self, part: ConfigPart, index: int, service: Value) -> Value:
-        """Return a service with the weights of the file that its `weights` names."""
-        if not isinstance(service, dict) or "weights" not in service:
+        """Return a service with the weights of the file that its `weights` names. A backend that this file lacks needs
+        a weight of its own."""
+        backends = service.get("backends") if isinstance(service, dict) else None
+        if not isinstance(service, dict) or "weights" not in service or not isinstance(backends, list):
             return service
-        backends, path = service.get("backends"), ("services", index)
-        if not isinstance(backends, list):
-            return service
-        named = service["weights"]
-        name = named.get("from") if isinstance(named, dict) else None
-        weights = self._named_weights(part, (*path, "weights", "from"), name) if isinstance(name, str) else None
+        path, named = ("services", index), service["weights"]
+        file = named.get("from") if isinstance(named, dict) else None
+        weights = self._named_weights(part, (*path, "weights", "from"), file) if isinstance(file, str) else None
         if weights is None:
             # That no backend has a weight follows from the one mistake.
-            return {**service, "backends": [_with_weight(backend, 1) for backend in backends]}
-        weighted = [
-            self._weigh(part, (*path, "backends", number), backend, weights, str(name))
-            for number, backend in enumerate(backends)
-        ]
-        known = {backend.get("name") for backend in backends if isinstance(backend, dict)}
-        for unused in sorted(each for each, value in weights.items() if value != 0 and each not in known):
-            message = (
-                f"{name} has a weight of {unused}, which is no backend here; add it, or give it the weight 0 there"
-            )
+            return {
+                **service,
+                "backends": [{**each, "weight": 1} if isinstance(each, dict) else each for each in backends],
+            }
+        weighted, unused = list[Value](), {name for name, value in weights.items() if value != 0}
+        for number, backend in enumerate(backends):
+            here = (*path, "backends", number)
+            has_own = (*here, "weight") in part.places.values
+            name = backend.get("name") if isinstance(backend, dict) else None
+            if isinstance(backend, dict) and isinstance(name, str) and (name in weights or not has_own):
+                if has_own:
+                    self._refuse(part, (*here, "weight"), f"{file} has a weight of {name} too; remove one of them")
+                elif name not in weights:
+                    lacking = f"{name} has no weight in {file}, which has {first_names(sorted(weights))}"
+                    self._refuse(part, here, f"{lacking}; add `weight:` here or there")
+                unused.discard(name)
+                weighted.append({**backend, "weight": weights.get(name, 1)})
+            else:
+                weighted.append(backend)
+        for name in sorted(unused):
+            message = f"{file} has a weight of {name}, which is no backend here; add it, or give it the weight 0 there"
             self._refuse(part, (*path, "weights", "from"), message)
         return {**service, "backends": weighted}
 
@@ -447,20 +457,6 @@ class _Joiner:
             found = None if "\0" in name else self._read(part, path, file)
             self._weights[file] = None if found is None else self._checked_weights(found)
         return self._weights[file]
-
-    def _weigh(self, part: ConfigPart, path: KeyPath, backend: Value, weights: Weights, file: str) -> Value:
-        """Return a backend with its weight of a file. One that is not in the file needs a weight of its own."""
-        name = backend.get("name") if isinstance(backend, dict) else None
-        has_own = (*path, "weight") in part.places.values
-        if isinstance(name, str) and name in weights:
-            if has_own:
-                self._refuse(part, (*path, "weight"), f"{file} has a weight of {name} too; remove one of them")
-            return _with_weight(backend, weights[name])
-        if isinstance(name, str) and not has_own:
-            listed = first_names(sorted(weights))
-            self._refuse(part, path, f"{name} has no weight in {file}, which has {listed}; add `weight:` here or there")
-            return _with_weight(backend, 1)
-        return backend
 
     def _checked_weights(self, inner: ConfigPart) -> Weights | None:
         """Return the weights by name of backend; of other keys the file may have any."""
@@ -518,10 +514,6 @@ class _Joiner:
 
     def _refuse(self, part: ConfigPart, path: KeyPath, message: str) -> None:
         self._joined.findings.append(part.finding(path, message))
-
-
-def _with_weight(backend: Value, share: Value) -> Value:
-    return {**backend, "weight": share} if isinstance(backend, dict) else backend
 
 
 def _findings(remarks: Iterable[Remark], joined: JoinedConfig) -> Iterable[Finding]:

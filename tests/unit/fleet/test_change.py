@@ -75,8 +75,12 @@ def test_a_tunnel_of_the_fleet_has_its_end_in_the_file_of_each_dpu() -> None:
         decided.append(stored)
     # Clients are at the same backends, whichever ports a DPU has.
     assert decided[0] == decided[1]
-    with pytest.raises(ConfigError, match=r"dpu1.yaml:1:1: tunnels: this DPU has no tunnel tun9, needed by .* dns"):
-        ViewReader().read(view.services.values(), local, file="dpu1.yaml")
+    # A name that is a list once ended the agent with a TypeError.
+    for place, tunnels in (("1:1", ""), ("3:10", "tunnels: [{name: [tun9]}]\n")):
+        with pytest.raises(
+            ConfigError, match=rf"dpu1.yaml:{place}: tunnels: this DPU has no tunnel tun9, needed by .* dns"
+        ):
+            ViewReader().read(view.services.values(), local + tunnels, file="dpu1.yaml")
 
 
 def test_bug_a_dpu_whose_switch_fails_over_alone_had_votes_that_move_other_clients() -> None:

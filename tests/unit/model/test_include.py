@@ -227,6 +227,7 @@ MISTAKES: dict[str, Mapping[str, str]] = {
         f"defaults: {{backends: {{weight: 9}}}}\n{TWO}", {"fips2": 3}
     ),
     "a weight in both places": weighing(DNS + OWN, {"fips2": 3, "fips3": 1}),
+    "a backend whose name is a list": weighing(DNS.replace("name: fips2", "name: [fips2]"), {"fips3": 1}),
     "a weight of no backend": weighing(DNS, {"fips2": 3, "fips9": 1}),
     "no file of weights": {"my.yaml": DNS},
     "no weights": weighing(DNS, [1]),
