@@ -61,6 +61,6 @@ def leader(place: Place) -> str | None:
     for host in HOSTS:
         with suppress(StoreUnreachable):
             remote = server_of(directory_of(place, host), StoreDatabase.FLEET).remote
-            if server_state(remote, StoreDatabase.FLEET).is_leader:
+            if server_state(remote, StoreDatabase.FLEET)["leader"]:
                 return host
     return None

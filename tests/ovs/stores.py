@@ -19,10 +19,9 @@ from xenoovs.decision.decision import Blocks
 from xenoovs.errors import StoreUnreachable
 from xenoovs.partition.block import Block
 from xenoovs.store.client import StoreClient
-from xenoovs.store.rows import READER_ROLE, StoreDatabase
+from xenoovs.store.rows import READER_ROLE, Row, StoreDatabase
 from xenoovs.store.servers import (
     OvsdbServer,
-    ServerState,
     StorePort,
     create_databases,
     parse_server,
@@ -61,14 +60,14 @@ class StoreServer:
         if wait:
             eventually(self.serves, f"{self.files.name} serves")
 
-    def state(self) -> ServerState | None:
+    def state(self) -> Row | None:
         with suppress(StoreUnreachable):
             return server_state(self.files.remote, self.database)
         return None
 
     def serves(self) -> bool:
         state = self.state()
-        return state is not None and state.is_connected
+        return state is not None and bool(state["connected"])
 
     @property
     def remote(self) -> str:
@@ -140,7 +139,7 @@ def transact(
 
 def leader_of(servers: Sequence[StoreServer]) -> StoreServer | None:
     states = ((server, server.state()) for server in servers if server.process is not None)
-    return next((server for server, state in states if state is not None and state.is_leader), None)
+    return next((server for server, state in states if state is not None and state["leader"]), None)
 
 
 def first_view(client: StoreClient) -> FleetView:

@@ -49,7 +49,7 @@ class Cluster:
     @property
     def leader(self) -> int:
         remotes = [server_of(each, StoreDatabase.FLEET).remote for each in self.directories]
-        return [server_state(remote, StoreDatabase.FLEET).is_leader for remote in remotes].index(True)
+        return [server_state(remote, StoreDatabase.FLEET)["leader"] for remote in remotes].index(True)
 
 
 @contextmanager

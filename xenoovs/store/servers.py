@@ -31,6 +31,7 @@ from xenoovs.store.rows import (
     FLEET,
     READER_ROLE,
     STATUSES,
+    Row,
     StoreDatabase,
     role_operations,
     role_tables,
@@ -329,7 +330,7 @@ def start_server(server: OvsdbServer) -> str:
     end_s = time.monotonic() + JOIN_PATIENCE_S
     while True:
         try:
-            if server_state(server.remote, server.serves).is_connected:
+            if server_state(server.remote, server.serves)["connected"]:
                 if not server.source:
                     _upgrade(server)
                 return ""
@@ -481,18 +482,10 @@ def _pid(server: OvsdbServer) -> int | None:
 # The state of a server, by its own report.
 
 
-@dataclass(frozen=True, slots=True)
-class ServerState:
-    """The row of a database in `_Server` of its server (ovsdb-server(5), "Database"). `model`: `standalone`,
-    `clustered` or `relay`. `is_connected`: whether it is in contact with most of its cluster, or with its source."""
-
-    model: str
-    is_connected: bool
-    is_leader: bool
-
-
-def server_state(remote: str, database: StoreDatabase = StoreDatabase.FLEET) -> ServerState:
-    """Return the state of a server. Raises StoreUnreachable if it does not answer, or does not have the database."""
+def server_state(remote: str, database: StoreDatabase = StoreDatabase.FLEET) -> Row:
+    """Return the row of a database in `_Server` of its server (ovsdb-server(5), "Database"): `model` (`standalone`,
+    `clustered` or `relay`), `connected` (to most of its cluster, or its source) and `leader`. Raises StoreUnreachable
+    if the server does not answer, or does not have the database."""
     asked = ["_Server", {"op": "select", "table": "Database", "where": [["name", "==", database.value]]}]
     done = try_run(["ovsdb-client", "--timeout=5", "query", remote, json.dumps(asked)])
     if done.exit_code != 0:
@@ -500,7 +493,8 @@ def server_state(remote: str, database: StoreDatabase = StoreDatabase.FLEET) -> 
     rows = json.loads(done.stdout)[0]["rows"]
     if not rows:
         raise StoreUnreachable(remotes=remote, reason=f"the server has no database {database.value}")
-    return ServerState(*(rows[0][column] for column in ("model", "connected", "leader")))
+    row: Row = rows[0]
+    return row
 
 
 # The servers of one host: which leads, which lags, and how much room the disk has.
@@ -654,8 +648,8 @@ def _facts(server: OvsdbServer, *, reads_file: bool) -> ServerFacts:
         facts = replace(facts, size_bytes=size_bytes, free_bytes=free_bytes)
     with suppress(StoreUnreachable):
         state = server_state(server.remote, server.serves)
-        facts = replace(facts, is_connected=state.is_connected)
-        if state.model == "clustered":
+        facts = replace(facts, is_connected=state["connected"])
+        if state["model"] == "clustered":
             asked = ["ovs-appctl", "-T", "5", "-t", str(server.control), "cluster/status", server.serves.value]
             output = try_run(asked)
             facts = with_cluster_status(facts, output.stdout) if output.exit_code == 0 else facts

@@ -249,7 +249,8 @@ def _show(server: OvsdbServer, waiting: str) -> None:
     role = ""
     try:
         state = server_state(server.remote, server.serves)
-        role = {"standalone": "", "relay": ""}.get(state.model, ", leader" if state.is_leader else ", follower")
+        if state["model"] == "clustered":
+            role = ", leader" if state["leader"] else ", follower"
     except StoreUnreachable as error:
         role = f", but: {error.reason}"
     ports = "".join(f"{port.remote} and " for port in server.listen)
