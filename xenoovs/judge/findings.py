@@ -195,20 +195,19 @@ class BlockOffload(Counts):
 
 @dataclass(frozen=True, slots=True)
 class UnprovenBlock:
-    """A block in the NIC without a counted packet. `share`: its share of the clients of its service and IP family
-    (0-1). `of_packets`: packets that were counted for all these clients."""
+    """A block in the NIC without a counted packet. `of_packets`: packets that were counted for all clients of its
+    service and IP family."""
 
     block: ExpectedBlock
-    share: float
     of_packets: int
 
     @property
     def expected(self) -> int:
         """Number of packets expected for its share of the clients."""
-        return round(self.share * self.of_packets)
+        return round(self.block.share * self.of_packets)
 
     def __str__(self) -> str:
-        expected = f"about {self.expected} of {self.of_packets} expected for {percent(self.share)} of the clients"
+        expected = f"about {self.expected} of {self.of_packets} expected for {percent(self.block.share)} of the clients"
         return f"{self.block.service} {self.block.backend} {render_match(self.block.flow.match)}: no packet; {expected}"
 
 
@@ -421,7 +420,7 @@ class OffloadFindings(DumpFindings):
         for each in self.blocks:
             packets[each.block.service, each.block.eth_type] += each.packets
         return tuple(
-            UnprovenBlock(each.block, each.block.share, packets[each.block.service, each.block.eth_type])
+            UnprovenBlock(each.block, packets[each.block.service, each.block.eth_type])
             for each in self.nic_blocks
             if each.verdict is Verdict.UNCONFIRMED and not each.packets
         )

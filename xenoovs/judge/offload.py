@@ -63,39 +63,38 @@ def state_of(
 
     `filters`: by cookie; None if not read. `contradicted`: ports that gave the CPU more packets than megaflows explain.
     """
-    state = _state_by_filter(megaflow, filters, before)
-    if state is None or before is None:
+    verdict, found = verdict_of(megaflow), filter_of(megaflow, filters)
+    if verdict is None:
+        return None
+    known = growth = None
+    if before is not None:
+        now = sampled(megaflow, found.counters if found else None)
+        known = now.since(before.megaflows.get(id_of(megaflow)))
+        growth = known or Growth(now.packets, now.hw_packets)
+    if found is not None:
+        state = _state_by_filter(megaflow, verdict, found, known)
+    else:
+        lacks_filter = filters is not None and megaflow.layer == "tc"
+        state = _state_by_dump(megaflow, verdict, *((Anomaly.WITHOUT_FILTER,) if lacks_filter else ()))
+    if growth is None:
         return state
-    now = sampled(megaflow, state.tc.counters if state.tc else None)
-    growth = now.since(before.megaflows.get(id_of(megaflow))) or Growth(now.packets, now.hw_packets)
     verdict = state.verdict
     if verdict in (Verdict.HW, Verdict.TC_SW) and growth.hw_packets and megaflow.in_port in contradicted:
         verdict = Verdict.CONTRADICTED
     return replace(state, verdict=verdict, growth=state.growth or growth)
 
 
-def _state_by_filter(
-    megaflow: Megaflow, filters: Mapping[str, TcFilter] | None, before: DatapathSample | None
-) -> MegaflowState | None:
-    verdict = verdict_of(megaflow)
-    if verdict is None:
-        return None
-    if filters is None or megaflow.layer != "tc":
-        return _state_by_dump(megaflow, verdict)
-    found = filter_of(megaflow, filters)
-    if found is None:
-        return _state_by_dump(megaflow, verdict, Anomaly.WITHOUT_FILTER)
+def _state_by_filter(megaflow: Megaflow, verdict: Verdict, found: TcFilter, growth: Growth | None) -> MegaflowState:
+    """Return the state by the tc filter. `growth`: None if the sample before does not have the megaflow."""
     if verdict is Verdict.HW and found.in_hw is False:
-        return replace(_state_by_dump(megaflow, Verdict.TC_SW, Anomaly.NOT_IN_HW), tc=found)
+        return _state_by_dump(megaflow, Verdict.TC_SW, Anomaly.NOT_IN_HW, tc=found)
     counters = found.counters
     if verdict is Verdict.HW and (found.in_hw is None or (counters is not None and counters.hw_packets is None)):
-        return replace(_state_by_dump(megaflow, verdict), verdict=Verdict.UNCONFIRMED, is_counted=False, tc=found)
+        return replace(_state_by_dump(megaflow, verdict, tc=found), verdict=Verdict.UNCONFIRMED, is_counted=False)
     if counters is None:
-        return replace(_state_by_dump(megaflow, verdict), tc=found)
+        return _state_by_dump(megaflow, verdict, tc=found)
     stray = None
     if verdict is Verdict.HW:
-        earlier = None if before is None else before.megaflows.get(id_of(megaflow))
-        growth = sampled(megaflow, counters).since(earlier)
         verdict = _verdict_by_counters(counters, growth, active_s=found.active_s)
         if verdict is Verdict.IDLE_HW and growth is not None and found.age_s is not None:
             is_due = growth.packets * 10 * max(found.age_s, 1) >= (counters.hw_packets or 0)
@@ -126,10 +125,12 @@ def _verdict_by_counters(counters: TcCounters, growth: Growth | None, *, active_
     return Verdict.UNCONFIRMED if counters.sw_packets > (counters.hw_packets or 0) else Verdict.HW
 
 
-def _state_by_dump(megaflow: Megaflow, verdict: Verdict, *anomalies: Anomaly) -> MegaflowState:
+def _state_by_dump(
+    megaflow: Megaflow, verdict: Verdict, *anomalies: Anomaly, tc: TcFilter | None = None
+) -> MegaflowState:
     packets, size = megaflow.packets, megaflow.bytes
     hardware = (packets, size) if verdict is Verdict.HW else (0, 0)
-    return MegaflowState(megaflow, verdict, packets, size, *hardware, anomalies)
+    return MegaflowState(megaflow, verdict, packets, size, *hardware, anomalies, tc=tc)
 
 
 @dataclass(slots=True)

@@ -98,7 +98,7 @@ class Subtable:
     """The flows of one mask, hashed stage by stage (insert_subtable); build it with `subtable_of`. `stages`: the mask
     by segment; empty segments are left out. `lengths`: number of values in the stages up to each one. `begun`: for each
     stage but the last, the values of flows up to it. `ports_length`: number of leading bits of the L4 ports in the
-    mask; 0 if none."""
+    mask; 0 if none. `prefixes`: length of the mask of each slot with a prefix trie, if it is a prefix."""
 
     mask: Mask
     stages: tuple[Masks, ...]
@@ -107,6 +107,7 @@ class Subtable:
     ports_length: int
     ports: PrefixTrie = field(default_factory=lambda: PrefixTrie(_PORTS_BITS))
     flows: dict[Part, Flow] = field(default_factory=dict)
+    prefixes: dict[Field, int] = field(default_factory=dict)
     max_priority: int = -1
 
     def insert(self, flow: Flow) -> None:
@@ -202,16 +203,15 @@ class Classifier:
 
     subtables: tuple[Subtable, ...]
     tries: dict[Field, PrefixTrie]
-    lengths: dict[int, dict[Field, int]]
 
     def lookup(self, headers: Headers, wildcards: Wildcards) -> Flow | None:
         """Return the flow that the packet meets, or None. Add all un-wildcarded bits to `wildcards`."""
         best: Flow | None = None
         search = _Search(self, headers, wildcards)
-        for index, subtable in enumerate(self.subtables):
+        for subtable in self.subtables:
             if best is not None and subtable.max_priority <= best.priority:
                 break
-            found = search.find(subtable, self.lengths[index])
+            found = search.find(subtable)
             if found is not None and (best is None or found.priority > best.priority):
                 best = found
         return best
@@ -226,10 +226,10 @@ class _Search:
     wildcards: Wildcards
     bits: dict[Field, int] = field(default_factory=dict)
 
-    def find(self, subtable: Subtable, prefix_lengths: dict[Field, int]) -> Flow | None:
+    def find(self, subtable: Subtable) -> Flow | None:
         part = subtable.mask.part(self.headers.in_port, self.headers.values)
         for i, stage in enumerate(subtable.stages):
-            if prefix_lengths and self.is_ruled_out(stage, prefix_lengths):
+            if subtable.prefixes and self.is_ruled_out(stage, subtable.prefixes):
                 self.unwildcard(subtable.stages[:i])
                 return None
             if i < len(subtable.begun) and part[: subtable.lengths[i]] not in subtable.begun[i]:
@@ -249,11 +249,11 @@ class _Search:
         for stage in stages:
             self.wildcards.add_all(stage)
 
-    def is_ruled_out(self, stage: Masks, prefix_lengths: dict[Field, int]) -> bool:
+    def is_ruled_out(self, stage: Masks, prefixes: Mapping[Field, int]) -> bool:
         """Return whether a prefix trie shows that no flow of this stage matches; un-wildcard the bits that show it."""
         here = {slot for slot, _ in stage}
         for slot, trie in self.classifier.tries.items():
-            length = prefix_lengths.get(slot, 0)
+            length = prefixes.get(slot, 0)
             if not length or slot not in here or not self.headers.has(slot):
                 continue
             value = self.headers.get(slot)
@@ -275,11 +275,9 @@ def classifier_of(flows: Iterable[Flow], *, prefix_fields: Iterable[Field]) -> C
     """Build a table's classifier. `flows`: in the order of installation, which decides between equal top priorities."""
     subtables = group_by_mask(flows)
     tries = {slot: PrefixTrie(slot.width) for slot in prefix_fields}
-    lengths: dict[int, dict[Field, int]] = {}
-    for index, subtable in enumerate(subtables):
-        found = {slot: prefix_length_of(subtable.mask, slot) for slot in tries}
-        lengths[index] = {slot: length for slot, length in found.items() if length}
-        for slot, length in lengths[index].items():
+    for subtable in subtables:
+        subtable.prefixes = {slot: length for slot in tries if (length := prefix_length_of(subtable.mask, slot))}
+        for slot, length in subtable.prefixes.items():
             for flow in subtable.flows.values():
                 tries[slot].insert(slot_values(flow.match)[slot], length)
-    return Classifier(tuple(subtables), tries, lengths)
+    return Classifier(tuple(subtables), tries)
