@@ -19,16 +19,9 @@ from xenoovs.datapath.outer import Encapsulation
 from xenoovs.datapath.parse import Hints, scan_dump
 from xenoovs.display import span
 from xenoovs.errors import CommandFailed, ParseError, SimulateError, SwitchError, counted
-from xenoovs.evidence.collector import (
-    Collector,
-    NamedBridges,
-    has_held_rules,
-    read_flows,
-    recorded_evidence,
-    uncollected,
-)
+from xenoovs.evidence.collector import Collector, has_held_rules
 from xenoovs.evidence.command_target import THIS_HOST, CommandTarget
-from xenoovs.evidence.dump_file import open_dump
+from xenoovs.evidence.dump_file import NamedBridges, open_dump, read_flows, recorded_evidence, uncollected
 from xenoovs.evidence.evidence import BridgePorts, Evidence
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.findings import Anomaly, OffloadFindings

@@ -27,8 +27,8 @@ from xenoovs.dataclass import replace
 from xenoovs.datapath.megaflow import Megaflow, Verdict, verdict_of
 from xenoovs.datapath.parse import MAYBE_FILTERED, Hints, scan_dump
 from xenoovs.errors import ParseError, counted, first_names, worded
-from xenoovs.evidence.collector import Collector, NamedBridges, finish_leftovers, read_flows, recorded_evidence
-from xenoovs.evidence.dump_file import open_dump
+from xenoovs.evidence.collector import Collector, finish_leftovers
+from xenoovs.evidence.dump_file import NamedBridges, open_dump, read_flows, recorded_evidence
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.expected import ExpectedService, expected_services
 from xenoovs.judge.why.diagnose import (

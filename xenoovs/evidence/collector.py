@@ -1,20 +1,17 @@
-"""Collects the evidence from a running Open vSwitch and its host, or from recorded files."""
+"""Collects the evidence from a running Open vSwitch and its host."""
 
 from __future__ import annotations
 
-import gc
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence, Set
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
-from math import inf
-from pathlib import Path
 from socket import if_nameindex
 from typing import TYPE_CHECKING
 
-from xenoovs.datapath.fact import NOT_READ, Fact, Unknown
-from xenoovs.datapath.host import Daemon, HostFacts
+from xenoovs.datapath.fact import Fact, Unknown
+from xenoovs.datapath.host import HostFacts
 from xenoovs.datapath.ipsec import address_text
 from xenoovs.datapath.megaflow import MAX_IDLE_S, Megaflow
 from xenoovs.datapath.outer import encapsulations
@@ -23,12 +20,11 @@ from xenoovs.datapath.tc import cookie_of_ufid
 from xenoovs.datapath.tunnel import is_tunnel_device
 from xenoovs.errors import ParseError, SwitchError
 from xenoovs.evidence.command_target import THIS_HOST, CommandTarget
-from xenoovs.evidence.dump_file import read_text
-from xenoovs.evidence.evidence import UNREAD_HOST, Evidence, ports_of
+from xenoovs.evidence.dump_file import uncollected
+from xenoovs.evidence.evidence import Evidence, ports_of
 from xenoovs.evidence.samples import DatapathSample, check_ports, sample_of
-from xenoovs.openflow.flow import Flow, ObservedFlow
-from xenoovs.openflow.text import parse_dump
-from xenoovs.regex import ASCII, regex
+from xenoovs.openflow.flow import Flow
+from xenoovs.regex import regex
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.tape import asked, is_replaying
 
@@ -41,7 +37,6 @@ if TYPE_CHECKING:
 _TC_PORT = regex(r"in_port\(([^)]+)\).*, dp:tc")
 _IN_PORT = regex(r"in_port\(([^)]+)\)")
 _IN_TC_HARDWARE = regex(r"in_port\(([^)]+)\).*, offloaded:yes, dp:tc")
-_BRIDGE_NAME = regex(r"(?:ovs)?br(?:[0-9]+|[-_].+)?", ASCII)
 _UNTRIED = (
     "the driver was not asked about rules of {device}: for a device without offload of its own, the kernel itself "
     "refuses a rule for hardware alone (tc_setup_cb_add() of net/sched/cls_api.c); dmesg may have the driver's words"
@@ -289,59 +284,3 @@ def _read_filters(
     except SwitchError as error:
         return None, (f"traffic control was not read: {error}",)
     return dumped, tuple(f"traffic control of {device} was not read: {why}" for device, why in dumped.unread)
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Disable the garbage collector: a large dump makes many values without cycles, whose search takes long."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
-# Files that were recorded elsewhere.
-
-
-class NamedBridges(Set[str]):
-    """All ports with the name of a bridge, such as br0, br-int or ovsbr1. `seen`: names that were looked up."""
-
-    def __init__(self) -> None:
-        self.seen = set[str]()
-
-    def __contains__(self, name: object) -> bool:
-        if not isinstance(name, str) or not _BRIDGE_NAME.fullmatch(name):
-            return False
-        self.seen.add(name)
-        return True
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.seen)
-
-    def __len__(self) -> int:
-        return len(self.seen)
-
-
-def read_flows(path: Path) -> tuple[ObservedFlow, ...]:
-    """Return the flows of a recorded dump. Raises OSError, ParseError, FileUnusable."""
-    return tuple(parse_dump(read_text(path)))
-
-
-def recorded_evidence(log: Path | None = None, *, version: str | None = None, config: Path | None = None) -> Evidence:
-    """Return the evidence for a recorded dump. Raises OSError, FileUnusable.
-
-    A dump does not show how long its host keeps megaflows, so none is judged by its age. `log`: of the same
-    ovs-vswitchd. `version`: of Open vSwitch; from the log if None. `config`: the file of the config, for commands.
-    """
-    target = CommandTarget(config=None if config is None or str(config) == "-" else str(config))
-    evidence = Evidence(is_recorded=True, max_idle_s=inf, given_version=version, target=target)
-    if log is None:
-        return evidence
-    from xenoovs.switch.vswitchd import judge_offload, logged_version, parse_history
-
-    text = read_text(log)
-    history = parse_history(text)
-    state = judge_offload(upcall_show="", statistics=NOT_READ, history=history)
-    host = replace(UNREAD_HOST, daemon=Daemon(offload=state, history=history, flow_limit=NOT_READ))
-    return replace(evidence, host=host, logs=(text,), given_version=version or logged_version(text))

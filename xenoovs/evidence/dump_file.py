@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
+from dataclasses import replace
 from io import BufferedReader, BytesIO
+from math import inf
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from xenoovs.datapath.parse import rejoin_lines
 from xenoovs.display import span
 from xenoovs.errors import FileUnusable
 from xenoovs.regex import ASCII, regex
+
+if TYPE_CHECKING:
+    from xenoovs.evidence.evidence import Evidence
+    from xenoovs.openflow.flow import ObservedFlow
 
 MAX_DUMP_BYTES = 2 << 30
 """Size limit of a dump: about four million megaflows; Open vSwitch has at most 200,000 by default (`flow-limit`)."""
@@ -262,3 +269,70 @@ def _completed(line: str, state: str) -> str:
         return line
     known = "dp:ovs" if _SLOW_PATH.search(line) else state
     return line.replace(", actions:", f", {known}, actions:", 1) if known else line
+
+
+# What is known about the host of a recorded dump.
+
+
+_BRIDGE_NAME = regex(r"(?:ovs)?br(?:[0-9]+|[-_].+)?", ASCII)
+
+
+class NamedBridges(Set[str]):
+    """All ports with the name of a bridge, such as br0, br-int or ovsbr1. `seen`: names that were looked up."""
+
+    def __init__(self) -> None:
+        self.seen = set[str]()
+
+    def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str) or not _BRIDGE_NAME.fullmatch(name):
+            return False
+        self.seen.add(name)
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.seen)
+
+    def __len__(self) -> int:
+        return len(self.seen)
+
+
+def read_flows(path: Path) -> tuple[ObservedFlow, ...]:
+    """Return the flows of a recorded dump. Raises OSError, ParseError, FileUnusable."""
+    from xenoovs.openflow.text import parse_dump
+
+    return tuple(parse_dump(read_text(path)))
+
+
+def recorded_evidence(log: Path | None = None, *, version: str | None = None, config: Path | None = None) -> Evidence:
+    """Return the evidence for a recorded dump. Raises OSError, FileUnusable.
+
+    A dump does not show how long its host keeps megaflows, so none is judged by its age. `log`: of the same
+    ovs-vswitchd. `version`: of Open vSwitch; from the log if None. `config`: the file of the config, for commands.
+    """
+    # Imported here: most commands read other files.
+    from xenoovs.evidence.command_target import CommandTarget
+    from xenoovs.evidence.evidence import UNREAD_HOST, Evidence
+
+    target = CommandTarget(config=None if config is None or str(config) == "-" else str(config))
+    evidence = Evidence(is_recorded=True, max_idle_s=inf, given_version=version, target=target)
+    if log is None:
+        return evidence
+    from xenoovs.datapath.fact import NOT_READ
+    from xenoovs.datapath.host import Daemon
+    from xenoovs.switch.vswitchd import judge_offload, logged_version, parse_history
+
+    text = read_text(log)
+    history = parse_history(text)
+    state = judge_offload(upcall_show="", statistics=NOT_READ, history=history)
+    host = replace(UNREAD_HOST, daemon=Daemon(offload=state, history=history, flow_limit=NOT_READ))
+    return replace(evidence, host=host, logs=(text,), given_version=version or logged_version(text))
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Disable the garbage collector: a large dump makes many values without cycles, whose search takes long."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
