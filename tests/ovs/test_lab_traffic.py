@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -119,15 +119,6 @@ def test_a_packet_that_reaches_two_backends_is_seen_twice(lab: Lab) -> None:
         report = send(lab, BALANCER, load=_load(protocol, clients=10, packets=40))
         assert [traffic.lost for traffic in report.services] == [0, 0]
         assert report.duplicates == 20
-
-
-def test_given_sources_are_the_clients(lab: Lab) -> None:
-    set_flows(lab, *ALL)
-    nets = (ip_network("203.0.113.8/30"), ip_network("8.8.8.8/32"))
-    report = send(lab, BALANCER, load=Load(clients=3, packets=60, protocol=Protocol.UDP, sources=nets))
-    assert {client for client, _ in _of(report, "dns").answers} == {"203.0.113.9", "203.0.113.10", "8.8.8.8"}
-    assert_split_by_lowest_bit(_of(report, "dns"))
-    assert ("six", "none of the given sources has its IP version") in report.skipped
 
 
 def test_each_run_asks_by_arp_anew(lab: Lab) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Address, ip_address, ip_network
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from xenoovs.dataclass import dataclass
@@ -102,27 +100,22 @@ def own_macs(used: Collection[Mac]) -> Iterator[Mac]:
     return (mac for number in range(1, 1 << 24) if (mac := Mac(_OWN_MACS + number)) not in used)
 
 
-def draw_clients(nets: Iterable[IPNetwork], *, count: int, seed: int, excluded: Collection[Vip]) -> list[IPAddress]:
-    """Return `count` different addresses, uniformly from all nets together, the same ones for the same seed. Network,
-    broadcast, multicast, loopback and reserved addresses are left out, and those in `excluded` and in the lab's server
-    nets. Raises LabError if the nets have too few."""
+def draw_clients(net: IPNetwork, *, count: int, seed: int, excluded: Collection[Vip]) -> list[IPAddress]:
+    """Return `count` different addresses, uniformly from a net, the same ones for the same seed. Network, broadcast,
+    multicast, loopback and reserved addresses are left out, and those in `excluded` and in the lab's server nets.
+    Raises LabError if the net has too few."""
     # Imported here: most commands about a lab draw no clients.
     from random import Random
 
     chance = Random(seed)  # noqa: S311 - repeatable test traffic, no secret
-    nets, prefixes = tuple(nets), [vip for vip in excluded if isinstance(vip, IPNetwork)]
-    ends = list(accumulate(net.num_addresses for net in nets))
-    drawn: dict[IPAddress, None] = {}
-    for number in _numbers(ends[-1], count=count, chance=chance):
-        at = bisect_right(ends, number)
-        net = nets[at]
-        address = net[number - (ends[at] - net.num_addresses)]
+    prefixes, drawn = [vip for vip in excluded if isinstance(vip, IPNetwork)], dict[IPAddress, None]()
+    for number in _numbers(net.num_addresses, count=count, chance=chance):
+        address = net[number]
         if address not in excluded and _is_client(address, net) and not any(address in vips for vips in prefixes):
             drawn[address] = None
         if len(drawn) == count:
             return list(drawn)
-    named = ", ".join(map(str, nets[:5])) + (", ..." if len(nets) > 5 else "")
-    raise LabError(f"{named} has only {len(drawn)} addresses for {count} clients; use fewer clients")
+    raise LabError(f"{net} has only {len(drawn)} addresses for {count} clients; use fewer clients")
 
 
 def _numbers(size: int, *, count: int, chance: Random) -> Iterable[int]:

@@ -45,14 +45,12 @@ class Load:
 
     `packets`: the total, > 0; with TCP the number of connections. They are split evenly over services, VIPs, ports and
     IP versions. `protocol`: None for that of each service, UDP if it serves any; services of another protocol are left
-    out. `sources`: addresses or nets of the clients; empty for the lab's client net, or for all unicast addresses if a
-    service's key has bits that are constant in that net.
+    out.
     """
 
     clients: int = 2000
     packets: int = 20_000
     protocol: Protocol | None = None
-    sources: tuple[IPNetwork, ...] = ()
     seed: int = 0
 
 
@@ -81,26 +79,23 @@ def plan_trials(balancer: Balancer, load: Load) -> tuple[tuple[Trial, ...], tupl
     used = used_addresses(balancer)
 
     @cache
-    def clients_of(nets: tuple[IPNetwork, ...]) -> tuple[str, ...]:
-        if not nets:
-            return ()
+    def clients_of(net: IPNetwork) -> tuple[str, ...]:
         count = min(load.clients, load.packets)
-        return tuple(map(str, draw_clients(nets, count=count, seed=load.seed, excluded=used)))
+        return tuple(map(str, draw_clients(net, count=count, seed=load.seed, excluded=used)))
 
     trials = []
     for number, service in enumerate(tried):
-        clients = {family: clients_of(_nets(service, family, load, used)) for family in service.claim.families}
+        clients = {family: clients_of(_net(service, family, used)) for family in service.claim.families}
         packets = max(1, (load.packets + number) // len(tried))
         trials.append(_trial(balancer, service, load.protocol, clients, packets=packets))
     return tuple(trials), skipped
 
 
-def _nets(service: Service, family: Family, load: Load, used: Collection[Vip]) -> tuple[IPNetwork, ...]:
-    if load.sources:
-        return tuple(net for net in load.sources if net.max_prefixlen == family.bits)
+def _net(service: Service, family: Family, used: Collection[Vip]) -> IPNetwork:
+    """Return the lab's client net; all unicast addresses if the service's key has bits that are constant in it."""
     usual = client_net(family, used)
     highest = max(service.key.positions or (0,))
-    return (usual if highest < family.bits - usual.prefixlen else WHOLE_SPACE[family],)
+    return usual if highest < family.bits - usual.prefixlen else WHOLE_SPACE[family]
 
 
 def _reason_to_skip(service: Service, load: Load) -> str | None:
@@ -109,8 +104,6 @@ def _reason_to_skip(service: Service, load: Load) -> str | None:
         return "the lab cannot send SCTP"
     if load.protocol is not None and load.protocol not in possible:
         return f"it does not serve {load.protocol.value}"
-    if load.sources and not {Family(net.max_prefixlen) for net in load.sources} & service.claim.families:
-        return "none of the given sources has its IP version"
     return None
 
 

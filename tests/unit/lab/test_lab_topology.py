@@ -64,7 +64,7 @@ def test_a_mac_of_the_config_is_not_used_for_the_labs_own_ends() -> None:
 
 
 def test_the_same_seed_draws_the_same_clients_which_each_low_bit_splits_about_evenly() -> None:
-    net = [client_net(Family.IPV4, ())]
+    net = client_net(Family.IPV4, ())
     first = draw_clients(net, count=4000, seed=0, excluded=())
     assert first == draw_clients(net, count=4000, seed=0, excluded=())
     assert len(set(first)) == 4000
@@ -75,13 +75,13 @@ def test_the_same_seed_draws_the_same_clients_which_each_low_bit_splits_about_ev
 
 @pytest.mark.parametrize("family", list(Family))
 def test_the_whole_space_holds_no_address_that_a_client_cannot_have(family: Family) -> None:
-    for client in draw_clients([WHOLE_SPACE[family]], count=3000, seed=0, excluded=()):
+    for client in draw_clients(WHOLE_SPACE[family], count=3000, seed=0, excluded=()):
         assert not any((client.is_multicast, client.is_loopback, client.is_unspecified, client.is_link_local))
         assert family is Family.IPV6 or 0 < int(client) >> 24 < 240
 
 
 def test_all_hosts_of_a_small_net_can_be_drawn_but_neither_its_ends_nor_a_vip() -> None:
-    net = [ip_network("203.0.113.0/29")]
+    net = ip_network("203.0.113.0/29")
     clients = draw_clients(net, count=5, seed=0, excluded=[ip_address("203.0.113.3")])
     assert sorted(map(str, clients)) == [f"203.0.113.{host}" for host in (1, 2, 4, 5, 6)]
 
@@ -140,7 +140,7 @@ IN_EACH = [ip_address("198.18.4.4"), ip_address("100.64.0.1")]
 REFUSED: dict[str, Callable[[], object]] = {
     **{f"the port {port}": partial(plan_topology, "x", _balancer(DNS, ports=(port,))) for port in PORTS},
     "more backends than there is room for": partial(plan_topology, "x", _balancer(CROWD)),
-    "more clients than a net has": partial(draw_clients, [SMALL], count=6, seed=0, excluded=[ITS_VIP]),
+    "more clients than a net has": partial(draw_clients, SMALL, count=6, seed=0, excluded=[ITS_VIP]),
     "addresses in each net for clients": partial(client_net, Family.IPV4, IN_EACH),
     "what is no net": partial(parse_net, "198.51.100/24"),
 }
