@@ -471,7 +471,7 @@ TABLES = {
 
 @click.command("compare")
 @click.argument("experiment", type=click.Choice([*TABLES]))
-@measure_options
+@measure_options()
 @repeats_option("[default: 5, quick 1]")
 @yes_option
 def compare_command(settings: MeasureSettings, *, experiment: str, repeats: int | None, yes: bool) -> None:

@@ -34,7 +34,7 @@ from xenoovs.measure.fabric_bed import (
     prepared,
     running_design,
 )
-from xenoovs.measure.run import Basis, Experiment, MeasureSettings, lab_measure_options, repeats_option
+from xenoovs.measure.run import Basis, Experiment, MeasureSettings, measure_options, repeats_option
 from xenoovs.measure.samples import Measurement, Plain, Point, RecordedRun, Sample
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, Statistic, change, interval
 from xenoovs.measure.verdict import ClaimOutcome, ClaimVerdict, Judged, number, numbers, trusted
@@ -454,7 +454,7 @@ def _chosen(kind: type[Choice], given: str | None) -> tuple[Choice, ...]:
 
 
 @click.command("completion")
-@lab_measure_options
+@measure_options(has_config=False)
 @click.option(
     "--designs",
     callback=lambda _context, _parameter, given: _chosen(RoutingDesign, given),

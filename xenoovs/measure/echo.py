@@ -211,7 +211,7 @@ _CHOICES = {"both": ("on", "off"), **{offload: (offload,) for offload in OFFLOAD
 
 
 @click.command("echo")
-@measure_options
+@measure_options()
 @click.option(
     "--offload",
     type=click.Choice([*_CHOICES]),

@@ -416,7 +416,7 @@ TABLES = {
 
 @click.command("load")
 @click.argument("experiment", type=click.Choice([*TABLES]))
-@measure_options
+@measure_options()
 @sizes_option(
     "of rate 64,68,128,256,512,1024,1280,1518, quick 64,512,1518; of loss 64",
     least=FRAME_BYTES[0],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -82,7 +81,7 @@ def _named_lab(context: click.Context, _parameter: click.Parameter, given: str |
 
 
 @click.command("paths")
-@functools.partial(measure_options, choose_lab=_named_lab)
+@measure_options(choose_lab=_named_lab)
 @click.option(
     "--directions",
     type=click.Choice([*_DIRECTIONS]),

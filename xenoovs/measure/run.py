@@ -257,58 +257,32 @@ def sizes_option(default: str, *, least: int, most: int, noun: str) -> Callable[
     return click.option("--sizes", callback=sizes, metavar="BYTES,...", help=help_text)
 
 
-def measure_options(command: Command, *, choose_lab: LabCallback = _chosen_lab) -> Command:
-    """Add the options of every experiment; the command gets them as `settings`, a MeasureSettings.
+def measure_options(*, choose_lab: LabCallback = _chosen_lab, has_config: bool = True) -> Callable[[Command], Command]:
+    """Return the decorator with the options of every experiment; the command gets a MeasureSettings as `settings`.
 
-    `choose_lab`: The callback of `--lab`.
+    `choose_lab`: The callback of `--lab`. `has_config`: False for an experiment that needs a special lab, without a
+    config and a bed file.
     """
-    services = [
-        click.argument("config", metavar="[FILE]", required=False, type=FILE),
-        _lab_option(choose_lab),
-        click.option(
+    options = {
+        "config": click.argument("config", metavar="[FILE]", required=False, type=FILE),
+        "lab": lab_option(
+            help="Measure in this lab (see `xenoovs lab`); without NAME, in the only one.  [env var: XENOOVS_LAB]",
+            is_eager=True,
+            callback=choose_lab,
+        ),
+        "bed": click.option(
             "--bed",
             type=click.Path(dir_okay=False, path_type=Path),
             metavar="BED",
             help="Measure on the machines of this file; see `xenoovs measure check --help`.",
         ),
-        click.option(
+        "service": click.option(
             "--service",
             metavar="NAME",
             shell_complete=complete_service,
             help="Service of the config to send to.  [default: the first that serves UDP]",
         ),
-    ]
-    return _with_settings(command, [*services, *_run_options(), output_option])
-
-
-def lab_measure_options(command: Command) -> Command:
-    """Add the options of an experiment that needs a special lab: the settings have no config and no bed file."""
-    return _with_settings(command, [_lab_option(_chosen_lab), *_run_options(), output_option])
-
-
-def _lab_option(choose: LabCallback) -> Callable[..., Any]:
-    return lab_option(
-        help="Measure in this lab (see `xenoovs lab`); without NAME, in the only one.  [env var: XENOOVS_LAB]",
-        is_eager=True,
-        callback=choose,
-    )
-
-
-def _with_settings(command: Command, declare: list[Callable[..., Any]]) -> Command:
-    @functools.wraps(command)
-    def run(**options: Any) -> object:
-        names = MeasureSettings.__dataclass_fields__
-        settings = MeasureSettings(**{name: options.pop(name, None) for name in names})
-        return command(settings=settings, **options)
-
-    for option in reversed(declare):
-        run = option(run)
-    return cast(Command, run)
-
-
-def _run_options() -> list[Callable[..., Any]]:
-    return [
-        click.option(
+        "out": click.option(
             "--out",
             type=click.Path(file_okay=False, path_type=Path),
             metavar="DIR",
@@ -316,20 +290,34 @@ def _run_options() -> list[Callable[..., Any]]:
             show_default=True,
             help="Directory for the run, which becomes a directory in it.",
         ),
-        click.option(
+        "quick": click.option(
             "--quick",
             is_flag=True,
             help="Measure fewer repeats, for shorter times; --resume adds what does not fit into a minute.",
         ),
-        click.option("--resume", is_flag=True, help="Continue the newest incomplete run in --out."),
-        click.option(
+        "resume": click.option("--resume", is_flag=True, help="Continue the newest incomplete run in --out."),
+        "seed": click.option(
             "--seed",
             type=int,
             default=0,
             show_default=True,
             help="Seed of the order of the points and of the clients' addresses.",
         ),
-    ]
+        "output": output_option,
+    }
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def run(**given: Any) -> object:
+            settings = MeasureSettings(**{name: given.pop(name, None) for name in options})
+            return command(settings=settings, **given)
+
+        for name, option in reversed(options.items()):
+            if has_config or name not in ("config", "bed", "service"):
+                run = option(run)
+        return cast(Command, run)
+
+    return decorate
 
 
 def _load(config: Path, *, for_lab: bool) -> Balancer:
