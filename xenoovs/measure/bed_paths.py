@@ -194,9 +194,8 @@ class PathBench:
     def learn(self, loads: Iterable[PathLoad]) -> None:
         """Send a few frames of each load, so that switches on the way learn both MACs. Raises MeasureError."""
         for load in loads:
-            seconds_s = max(_LEARNING_S, 2 / _LEARNING_PPS)
             before = self._counts([load])
-            self._start(replace(load, offered_pps=_LEARNING_PPS), seconds_s=seconds_s).wait()
+            self._start(replace(load, offered_pps=_LEARNING_PPS), seconds_s=_LEARNING_S).wait()
             sender, receiver = load.ends(self.bed)
             if settled_counts(self._ends([load]))[receiver.role].rx == before[receiver.role].rx:
                 raise MeasureError(

@@ -42,10 +42,6 @@ from xenoovs.terminal.options import time_option
 PARTIAL_DROP_SHARE = 0.001
 """Highest loss at the partial drop rate."""
 
-_TRIAL_S = {False: 2.0, True: 0.5}
-_HARDWARE_TRIAL_S = {False: 10.0, True: 1.0}
-_RESOLUTION = {False: 0.02, True: 0.1}
-_MOST_TRIALS = {False: 12, True: 5}
 _OVERHEAD_S = 0.6
 _TRICKLE_SHARE = 0.01
 """Share of the generator's full speed for a second trial, if nothing arrives at full speed."""
@@ -61,10 +57,13 @@ class TrialSettings:
     most_trials: int
 
 
-def trial_settings(*, is_hardware: bool, quick: bool, trial_s: float | None = None) -> TrialSettings:
-    """Return the usual settings. `trial_s`: The user's choice, or None."""
-    usual_s = (_HARDWARE_TRIAL_S if is_hardware else _TRIAL_S)[quick]
-    return TrialSettings(usual_s if trial_s is None else trial_s, _RESOLUTION[quick], _MOST_TRIALS[quick])
+_SETTINGS = {
+    (False, False): TrialSettings(2.0, 0.02, 12),
+    (False, True): TrialSettings(0.5, 0.1, 5),
+    (True, False): TrialSettings(10.0, 0.02, 12),
+    (True, True): TrialSettings(1.0, 0.1, 5),
+}
+"""By whether the bed is of real machines, and whether the run is quick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,7 +480,8 @@ def load_command(
     number = repeats or (5 if not settings.quick else 1 if experiment == "latency" else 2)
     with settings.open_bed() as bed:
         profile = bed.profile(clients=clients, seed=settings.seed)
-        trials = trial_settings(is_hardware=bed.kind is BedKind.MACHINES, quick=settings.quick, trial_s=trial_s)
+        usual = _SETTINGS[bed.kind is BedKind.MACHINES, settings.quick]
+        trials = usual if trial_s is None else replace(usual, trial_s=trial_s)
         with load_bench(bed, profile) as bench, _experiment(experiment, bench, trials, number, points) as made:
             recorded = settings.measure(bed, made)
     settings.show(recorded, TABLES[experiment].show)
