@@ -369,8 +369,7 @@ class XenoovsApp(_Application):  # type: ignore[misc]
                 session.release()
             return not is_ours
         self._versions.expect(host, is_ours=is_ours)
-        session.is_settled = True
-        session.abandon("the switch has to come again in another version of OpenFlow")
+        session.refuse("the switch has to come again in another version of OpenFlow")
         return True
 
     def _run(self) -> None:

@@ -93,10 +93,10 @@ class Registry:
             self._refuse(session, reason=reason)
             return
         if is_late:
-            _supersede(session)
+            session.refuse(_RECONNECTED)
             return
         for other, old in others.items():
-            _supersede(other)
+            other.refuse(_RECONNECTED)
             self._lose(expected, old, _RECONNECTED)
         # Does the bridge still have flows of xenoovs? Before the answer comes the connection is not used.
         (ours,) = OURS
@@ -184,12 +184,6 @@ class Registry:
 
     def _refuse(self, session: Session, *, reason: str) -> None:
         datapath = f"{session.datapath_id:016x}"
-        session.is_settled = True
         facts = {"bridge": session.name, "datapath_id": datapath, "reason": reason}
         self.log_limit.once(datapath, "bridge refused", **facts)
-        session.abandon(reason)
-
-
-def _supersede(session: Session) -> None:
-    session.is_settled = True
-    session.abandon(_RECONNECTED)
+        session.refuse(reason)

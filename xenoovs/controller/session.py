@@ -198,6 +198,11 @@ class Session:
         """Stop reading, and leave the connection open for another reader. Within `session_opened`."""
         self.is_released, self._state = True, _State.CLOSED
 
+    def refuse(self, reason: str) -> None:
+        """End a connection whose bridge is not admitted."""
+        self.is_settled = True
+        self.abandon(reason)
+
     def abandon(self, reason: str) -> None:
         """End the connection, from any thread. The first reason is reported."""
         if not self._is_abandoned:

@@ -40,7 +40,6 @@ from xenoovs.agent.control.files import (
     agent_paths,
     bound_socket,
     command_options,
-    lock_bridge,
 )
 from xenoovs.agent.control.handlers import ROUTES
 from xenoovs.agent.control.schemas import READY_PATH, openapi_document
@@ -563,11 +562,10 @@ def test_locks_of_a_config_that_moves_to_another_bridge(tmp_path: Path) -> None:
     places = AgentPaths(tmp_path, tmp_path)
     locks = BridgeLocks(places, tmp_path / "a.sock")
     locks.hold(("ovsbr1",))
-    with (
-        lock_bridge(places.lock("ovsbr2"), bridge="ovsbr2"),
-        pytest.raises(AgentRuns, match="another agent reconciles bridge ovsbr2"),
-    ):
-        locks.hold(("ovsbr1", "ovsbr2"))
+    with closing(BridgeLocks(places, None)) as others:
+        others.hold(("ovsbr2",))
+        with pytest.raises(AgentRuns, match="another agent reconciles bridge ovsbr2"):
+            locks.hold(("ovsbr1", "ovsbr2"))
     assert [places.lock(name).exists() for name in ("ovsbr1", "ovsbr2")] == [True, False]
     locks.hold(("ovsbr1", "ovsbr2"))
     locks.hold(("ovsbr2",))

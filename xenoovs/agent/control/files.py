@@ -104,43 +104,38 @@ def _resolved(db: str) -> str:
 _BACKLOG = 64
 
 
-@contextmanager
-def lock_bridge(path: Path, *, bridge: str, control: Path | None = None) -> Iterator[None]:
-    """Hold the lock of a bridge within a `with`. The kernel releases it however the process ends. The file has the path
-    of the agent's socket, `control`, for commands. Raises ListenError, AgentRuns if another agent has the lock."""
-    with _directory(path.parent):
-        descriptor = _locked(path, bridge)
-        try:
-            os.ftruncate(descriptor, 0)
-            if control is not None:
-                os.write(descriptor, os.fsencode(control.absolute()))
-            yield
-        finally:
-            path.unlink(missing_ok=True)
-            os.close(descriptor)
-
-
 class BridgeLocks:
-    """The locks of one agent: that of its bridge, and for some time a second one if a config has another bridge."""
+    """The locks of one agent: that of its bridge, and for some time a second one if a config has another bridge. The
+    kernel releases them however the process ends."""
 
     def __init__(self, places: AgentPaths, control: Path | None) -> None:
-        """Hold no lock yet. `control`: as in `lock_bridge`."""
+        """Hold no lock yet. `control`: the agent's socket; the files have its path, for commands."""
         self._places, self._control = places, control
         self._held: dict[str, ExitStack] = {}
 
     def hold(self, bridges: Collection[str]) -> None:
-        """Take the locks of these bridges, then release all others. Raises AgentRuns, ListenError."""
+        """Take the locks of these bridges, then release all others. Raises ListenError, AgentRuns if another agent has
+        one of them."""
         for bridge in bridges:
             if bridge not in self._held:
-                lock = lock_bridge(self._places.lock(bridge), bridge=bridge, control=self._control)
-                with ExitStack() as stack:
-                    stack.enter_context(lock)
-                    self._held[bridge] = stack.pop_all()
+                self._held[bridge] = self._take(bridge)
         for bridge in self._held.keys() - set(bridges):
             self._held.pop(bridge).close()
 
     def close(self) -> None:
         self.hold(())
+
+    def _take(self, bridge: str) -> ExitStack:
+        path = self._places.lock(bridge)
+        with ExitStack() as stack:
+            stack.enter_context(_directory(path.parent))
+            descriptor = _locked(path, bridge)
+            stack.callback(os.close, descriptor)
+            stack.callback(path.unlink, missing_ok=True)
+            os.ftruncate(descriptor, 0)
+            if self._control is not None:
+                os.write(descriptor, os.fsencode(self._control.absolute()))
+            return stack.pop_all()
 
 
 @contextmanager
