@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from functools import partial
 from selectors import EVENT_READ, DefaultSelector
 
-from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.dataclass import dataclass
 from xenoovs.display import span
 from xenoovs.lab.host import check_root, namespaces_of
@@ -89,12 +88,13 @@ def lab_status(lab: Lab) -> LabStatus:
 def _answers(lab: Lab) -> dict[str, tuple[float | None, str]]:
     """Ask all machines for their names, from the namespace of health checks. Return latency in seconds and answer of
     each address; without an answer, None and the reason."""
+    from xenoovs.agent.probe.sockets import in_namespace  # Not above: help of lab commands needs no asyncio.
+
     answers: dict[str, tuple[float | None, str]] = {}
     with ExitStack() as stack:
         selector = stack.enter_context(DefaultSelector())
         for address in (machine.address for machine in lab.topology.machines):
-            family = socket.AF_INET6 if ":" in address else socket.AF_INET
-            make = partial(socket.socket, family, socket.SOCK_DGRAM)
+            make = partial(socket.socket, socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
             sock = stack.enter_context(in_namespace(lab.topology.switch_namespace, make))
             sock.settimeout(0)
             answers[address] = None, f"no answer in {span(_TIMEOUT_S)}"
