@@ -20,8 +20,9 @@ from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.control.client import Client
 from xenoovs.agent.control.files import bound_socket
 from xenoovs.agent.control.serve import ApiListener, serve, unix_listener
-from xenoovs.agent.daemon import Agent, Settings
+from xenoovs.agent.daemon import Agent
 from xenoovs.agent.probe.check import Check, ProbeResult
+from xenoovs.agent.reload import Settings
 from xenoovs.agent.runtime_file import RuntimeFile
 from xenoovs.agent.scheduler import Probe
 from xenoovs.engine.engine import Engine

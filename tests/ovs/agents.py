@@ -11,9 +11,10 @@ from threading import Thread
 from tests.patience import PATIENCE_S
 from tests.patience import eventually as eventually
 from xenoovs.agent.config_file import ConfigFile
-from xenoovs.agent.daemon import Agent, Settings
+from xenoovs.agent.daemon import Agent
 from xenoovs.agent.probe.check import Check, ProbeResult
 from xenoovs.agent.probe.run import Prober
+from xenoovs.agent.reload import Settings
 from xenoovs.agent.scheduler import Probe
 from xenoovs.engine.engine import Engine
 from xenoovs.lab.lab import Lab

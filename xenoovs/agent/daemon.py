@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -28,9 +27,9 @@ from xenoovs.agent.health import AdvertisedChange, HealthChange
 from xenoovs.agent.notify import Notifier
 from xenoovs.agent.paths.mover import Mover
 from xenoovs.agent.paths.views import remote_views
-from xenoovs.agent.reload import Reloader
+from xenoovs.agent.reload import Reloader, Settings
 from xenoovs.agent.report import BackendChanges, Report
-from xenoovs.agent.runtime_file import RuntimeFile, load_runtime
+from xenoovs.agent.runtime_file import load_runtime
 from xenoovs.agent.scheduler import Probe, ProbeScheduler
 from xenoovs.agent.snapshot_builder import lazy_snapshot
 from xenoovs.agent.state import (
@@ -47,11 +46,11 @@ from xenoovs.agent.state import (
 )
 from xenoovs.agent.state_store import StateStore
 from xenoovs.agent.tasks import BackgroundTasks, LoopCall, TaskFactory, kept_running, run_all, within
-from xenoovs.dataclass import dataclass, replace
+from xenoovs.dataclass import replace
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import ChangesHeld, RequestRefused, RoundLate, SystemFailure, XenoovsError
+from xenoovs.errors import ChangesHeld, RoundLate, SystemFailure, XenoovsError
 from xenoovs.log import (
     LOGGER,
     Readiness,
@@ -88,30 +87,6 @@ _RESYNC_JITTER = 0.1
 T = TypeVar("T")
 Outcome = Change | XenoovsError
 """The change that a round made, or why it failed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The settings of an agent.
-
-    Attributes:
-        resync_s: Time between two rounds without another reason. They find external changes.
-        confirm_s: How long a new config waits for `xenoovs confirm` before it is rolled back; None if it does not wait.
-        runtime: The file by which overrides and a pause survive a restart; None if they do not.
-        hold: Takes the locks of these bridges, and releases all others. Raises AgentRuns, ListenError.
-        refusal: Returns why requests are refused, as another controller decides about the bridge; None if it does not.
-        command_options: Returns the options that a command needs to reach this agent, after a space; empty if none.
-        now_s: As for StateStore.
-    """
-
-    resync_s: float = 10.0
-    confirm_s: float | None = None
-    runtime: RuntimeFile | None = None
-    max_probes: int = sys.maxsize
-    hold: Callable[[Collection[str]], None] = lambda _bridges: None
-    refusal: Callable[[], RequestRefused | None] = lambda: None
-    command_options: Callable[[], str] = str
-    now_s: Callable[[], float] = time.monotonic
 
 
 class RoundWaiters:
@@ -162,15 +137,7 @@ class Agent:
         ):
             self.store.subscribe(kind, handle)
         self.scheduler = ProbeScheduler(probe, self.store, self.tasks, self._settings.max_probes)
-        self.reloader = Reloader(
-            config,
-            engine,
-            self.store,
-            self.report,
-            self._settings.runtime,
-            self._settings.confirm_s,
-            self._settings.hold,
-        )
+        self.reloader = Reloader(config, engine, self.store, self.report, self._settings)
         self._notifier = Notifier(self.store, probe, self.tasks, self.is_deciding)
         self.desired = DesiredState(config.balancer)
         self.mover: Mover | None = None

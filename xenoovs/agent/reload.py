@@ -6,6 +6,7 @@ A config is applied to the bridge, then accepted. With `--confirm` it is rolled 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -53,6 +54,30 @@ from xenoovs.show.snapshot import Override
 
 
 @dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of an agent.
+
+    Attributes:
+        resync_s: Time between two rounds without another reason. They find external changes.
+        confirm_s: How long a new config waits for `xenoovs confirm` before it is rolled back; None if it does not wait.
+        runtime: The file by which overrides and a pause survive a restart; None if they do not.
+        hold: Takes the locks of these bridges, and releases all others. Raises AgentRuns, ListenError.
+        refusal: Returns why requests are refused, as another controller decides about the bridge; None if it does not.
+        command_options: Returns the options that a command needs to reach this agent, after a space; empty if none.
+        now_s: As for StateStore.
+    """
+
+    resync_s: float = 10.0
+    confirm_s: float | None = None
+    runtime: RuntimeFile | None = None
+    max_probes: int = sys.maxsize
+    hold: Callable[[Collection[str]], None] = lambda _bridges: None
+    refusal: Callable[[], RequestRefused | None] = lambda: None
+    command_options: Callable[[], str] = str
+    now_s: Callable[[], float] = time.monotonic
+
+
+@dataclass(frozen=True, slots=True)
 class _PendingConfirmation:
     """A change that is rolled back unless confirmed: the state before it, and the ids of the changed services."""
 
@@ -68,26 +93,17 @@ class Reloader:
     """Follows the config file, and changes overrides and the pause. Its coroutines must not run in parallel."""
 
     def __init__(
-        self,
-        config: ConfigFile,
-        engine: Engine,
-        store: StateStore,
-        report: Report,
-        file: RuntimeFile | None,
-        confirm_s: float | None,
-        hold: Callable[[Collection[str]], None],
+        self, config: ConfigFile, engine: Engine, store: StateStore, report: Report, settings: Settings
     ) -> None:
-        """Bind it to the parts of an agent. `hold`: as in Settings."""
+        """Bind it to the parts of an agent."""
         self.config, self.reloads = config, 0
         self.appointment: Appointment | None = None
-        self._engine, self._store, self._report, self._file = engine, store, report, file
+        self._engine, self._store, self._report, self._settings = engine, store, report, settings
         self._saved = store.state.runtime
-        self._confirm_s = confirm_s
         self._pending: _PendingConfirmation | None = None
         self._is_bridge_unknown = False
         self._attempt: tuple[ConfigVersion, Checkpoint] | None = None
         """A candidate, and the flows before its first attempt: one that raised an error may have changed some."""
-        self._hold = hold
 
     @property
     def must_try_again(self) -> bool:
@@ -115,14 +131,14 @@ class Reloader:
             return None
         merged = merge(self._overrides, candidate.balancer, old=self.config.balancer)
         try:
-            self._hold({*self._bridges, candidate.balancer.uplinks.bridge})
+            self._settings.hold({*self._bridges, candidate.balancer.uplinks.bridge})
             change = await self._try(candidate, merged)
-            self._hold(self._bridges)
+            self._settings.hold(self._bridges)
             return change
         except XenoovsError as problem:
             if problem.retryable:
                 raise
-            self._hold(self._bridges)
+            self._settings.hold(self._bridges)
             if self.config.refuse(problem):
                 self._warn_refused("the config cannot be applied; the last good one stays", problem)
             return None
@@ -156,10 +172,10 @@ class Reloader:
             await asyncio.to_thread(roll_back, switch, pending.checkpoint, services=pending.services)
         self._pending = None
         self._engine.forget()
-        problem = NotConfirmed(after_s=self._confirm_s or 0.0)
+        problem = NotConfirmed(after_s=self._settings.confirm_s or 0.0)
         merged = await asyncio.to_thread(self._overrides_after_rollback, pending, self._store.state)
         self.config.roll_back(pending.good, problem)
-        self._hold(self._bridges)
+        self._settings.hold(self._bridges)
         await self.follow(merged)
         self._warn_refused("the config was rolled back", problem)
 
@@ -182,7 +198,7 @@ class Reloader:
         is_pending = self._pending is not None
         self._pending = None
         if is_pending:
-            self._hold(self._bridges)
+            self._settings.hold(self._bridges)
             info("the config is confirmed", config=self.config.digest)
         return is_pending
 
@@ -287,7 +303,7 @@ class Reloader:
         try:
             await self._save(runtime)
         except OSError as error:
-            path = "" if self._file is None else self._file.path
+            path = "" if self._settings.runtime is None else self._settings.runtime.path
             warn("request cannot be saved", path=path, reason=error.strerror or error)
             raise RequestRefused(
                 f"cannot save the request in {path}: {error.strerror or error}; nothing was changed, because a restart "
@@ -312,7 +328,7 @@ class Reloader:
     @property
     def is_saved(self) -> bool:
         """Return whether the current overrides and pause are saved."""
-        return self._file is None or self._store.state.runtime == self._saved
+        return self._settings.runtime is None or self._store.state.runtime == self._saved
 
     async def save(self) -> bool:
         """Save the current overrides and pause. Return whether that succeeded; a failure is logged."""
@@ -325,9 +341,9 @@ class Reloader:
         return True
 
     async def _save(self, runtime: Runtime) -> None:
-        if self._file is not None and runtime != self._saved:
+        if self._settings.runtime is not None and runtime != self._saved:
             # The disk may be slow, and probes must not wait for it.
-            await asyncio.to_thread(self._file.save, runtime)
+            await asyncio.to_thread(self._settings.runtime.save, runtime)
             self._saved = runtime
 
     async def follow(self, merged: Merged | None = None) -> None:
@@ -361,7 +377,7 @@ class Reloader:
         followed = ConfigFollowed(candidate.balancer, merged.remaining, known, candidate.stored)
         trial = after(self._store.state, followed, Tick(self._engine.ports_down()), now_s=now_s)
         desired = desired_state(trial, now_s)
-        if self._confirm_s is not None and (self._attempt is None or self._attempt[0] != candidate):
+        if self._settings.confirm_s is not None and (self._attempt is None or self._attempt[0] != candidate):
             self._attempt = candidate, await asyncio.to_thread(take_checkpoint, self._engine.switch, bridge)
         change: Change | None = None
         appointment = self.appointment = None if candidate.commit_at_s is None else Appointment(candidate.commit_at_s)
@@ -375,7 +391,7 @@ class Reloader:
             return None
         except ChangesHeld:
             # Only a pause holds it back. A config to be confirmed is accepted only when the bridge has it.
-            if self._confirm_s is not None:
+            if self._settings.confirm_s is not None:
                 raise
         finally:
             self.appointment = None
@@ -386,20 +402,20 @@ class Reloader:
 
     async def _await_confirmation(self, merged: Merged) -> None:
         """Start the time for confirmation if this attempt, or an earlier one that failed, has changed any flow."""
-        if self._attempt is None or self._confirm_s is None:
+        if self._attempt is None or self._settings.confirm_s is None:
             return
         _, checkpoint = self._attempt
         now = await asyncio.to_thread(take_checkpoint, self._engine.switch, checkpoint.bridge)
         services = changed_services(checkpoint, now)
         if not services:
             return
-        by_s, earlier = time.monotonic() + self._confirm_s, self._pending
+        by_s, earlier = time.monotonic() + self._settings.confirm_s, self._pending
         if earlier is not None and earlier.checkpoint.bridge == checkpoint.bridge:
             services, overrides = earlier.services | services, self._merged_rollback(earlier).remaining
             self._pending = replace(earlier, services=services, overrides=overrides, merged=merged, by_s=by_s)
         else:
             self._pending = _PendingConfirmation(checkpoint, services, self.config.good, self._overrides, merged, by_s)
-        warn("the change is rolled back unless it is confirmed: `xenoovs confirm`", within_s=self._confirm_s)
+        warn("the change is rolled back unless it is confirmed: `xenoovs confirm`", within_s=self._settings.confirm_s)
 
     def _accept(self, merged: Merged) -> None:
         self.config.accept()

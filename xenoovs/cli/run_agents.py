@@ -28,13 +28,14 @@ from xenoovs.agent.config_file import ConfigFile, parse_bound
 from xenoovs.agent.control.files import AgentPaths, BridgeLocks, agent_paths, bound_socket, command_options
 from xenoovs.agent.control.serve import ApiListener, open_port, serve, serve_several, unix_listener
 from xenoovs.agent.control.xenoflow import xenoflow_routes
-from xenoovs.agent.daemon import Agent, AgentGroup, Settings, Starter, handle_signals
+from xenoovs.agent.daemon import Agent, AgentGroup, Starter, handle_signals
 from xenoovs.agent.neighbour import Neighbours
 from xenoovs.agent.offload import RuleUse, SamplePace
 from xenoovs.agent.paths.devices import ProbePort
 from xenoovs.agent.paths.mover import Mover
 from xenoovs.agent.paths.search import SourcePorts
 from xenoovs.agent.probe.run import Prober
+from xenoovs.agent.reload import Settings
 from xenoovs.agent.runtime_file import RuntimeFile, parse_runtime, render_runtime
 from xenoovs.agent.scheduler import max_probes, raise_descriptor_limit
 from xenoovs.agent.state import BridgePorts, RoundFacts, Runtime
