@@ -82,18 +82,12 @@ def _merged(keys: list[ConfigKey], forms: tuple[str, ...]) -> Iterator[ConfigKey
 def _section(name: str, definition: dict[str, Any]) -> ConfigSection:
     # Of the file: what the first one has to have.
     required = definition.get("required") or definition.get("then", {}).get("required", [])
-    keys = (
-        ConfigKey(
-            key,
-            kind_of(value),
-            value.get("description", ""),
-            _default(value.get("default")),
-            key in required,
-            tuple(value.get("examples", ())),
-            _sections_of(value),
-        )
-        for key, value in definition["properties"].items()
-    )
+    keys = []
+    for key, value in definition["properties"].items():
+        default, examples = value.get("default"), tuple(value.get("examples", ()))
+        shown = "" if default is None else str(default).lower() if isinstance(default, bool) else str(default)
+        meaning, is_required = value.get("description", ""), key in required
+        keys.append(ConfigKey(key, kind_of(value), meaning, shown, is_required, examples, _sections_of(value)))
     return ConfigSection(name, definition.get("description", ""), tuple(keys))
 
 
@@ -125,9 +119,3 @@ def kind_of(value: dict[str, Any]) -> str:
         return f"list of {kind_of(value['items'])}"
     bounds = [str(value[bound]) for bound in ("minimum", "exclusiveMinimum", "maximum") if bound in value]
     return f"{value.get('type', 'value')}{' ' + '..'.join(bounds) if bounds else ''}"
-
-
-def _default(value: object) -> str:
-    if value is None:
-        return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
