@@ -166,8 +166,7 @@ def test_many_roots_that_share_many_next_hops_take_no_time() -> None:
 def _hop(recirc_id: int, targets: tuple[int, ...], packets: int, hw_packets: int, in_port: str = "p0") -> MegaflowState:
     verdict = Verdict.HW if hw_packets else Verdict.TC_SW
     actions = ",".join(f"recirc({target:#x})" for target in targets) or "p1"
-    keys = f"recirc_id({recirc_id:#x}),in_port({in_port})"
-    megaflow = parse_megaflow(f"{keys}, packets:{packets}, bytes:0, used:0.1s, actions:{actions}")
+    megaflow = parse_megaflow(_line(HW, actions, recirc_id=f"{recirc_id:#x}", in_port=in_port))
     return MegaflowState(megaflow, verdict, packets, 0, hw_packets, 10 * hw_packets)
 
 

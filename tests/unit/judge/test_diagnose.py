@@ -14,14 +14,7 @@ from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.why.case import Case
-from xenoovs.judge.why.diagnose import (
-    Attribution,
-    MegaflowFilter,
-    Selection,
-    diagnose,
-    group,
-    select_candidates,
-)
+from xenoovs.judge.why.diagnose import Attribution, MegaflowFilter, Selection, diagnose, group, select_candidates
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import parse_flow
 
