@@ -85,7 +85,6 @@ class BridgeFindings(DumpFindings):
     flow of OVN, of the flows behind the links. `groups`: those of the bridge; empty for a recorded dump."""
 
     rows: tuple[BridgeRow, ...]
-    read: int
     recirculating: int = 0
     has_tc_chains: bool | None = None
     logical_ports: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -101,11 +100,6 @@ class BridgeFindings(DumpFindings):
     def counted(self) -> tuple[BridgeRow, ...]:
         """Judged chains."""
         return tuple(row for row in self.rows if row.is_judged)
-
-    @property
-    def is_unparsed(self) -> bool:
-        """Whether the dump has lines, but no megaflow among them."""
-        return bool(self.unparsed) and not self.read
 
     def conclusion_for(self, required: float | None) -> Conclusion:
         """Return whether all judged megaflows are in hardware, or the share `required` (0-1) of their packets."""
@@ -133,20 +127,18 @@ def check_bridge(
 ) -> BridgeFindings:
     """Return the findings about a dump. `megaflows`: as `datapath.parse.scan_dump` reads them. Never raises."""
     evidence = evidence or Evidence()
-    counter, judge, read = _RowCounter(evidence, is_listing=is_listing), MegaflowJudge(evidence), 0
+    counter, judge = _RowCounter(evidence, is_listing=is_listing), MegaflowJudge(evidence)
     for megaflow in megaflows:
         if isinstance(megaflow, ParseError):
             judge.note(megaflow)
-            continue
-        read += 1
-        is_here = evidence.ports is None or evidence.ports.has(megaflow)
-        if (state := judge.count(megaflow, is_here=is_here)) is not None:
+        elif (
+            state := judge.count(megaflow, is_here=evidence.ports is None or evidence.ports.has(megaflow))
+        ) is not None:
             counter.add(state)
     hops, is_judged = judge.hops()
     counter.add_hops(hops, is_judged)
     return BridgeFindings(
         counter.rows(),
-        read,
         recirculating=len(hops),
         has_tc_chains=evidence.has_tc_chains,
         links=tuple(counter.links),

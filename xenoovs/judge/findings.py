@@ -248,6 +248,7 @@ class DumpFindings:
     """Findings about any dump.
 
     Attributes:
+        read: number of megaflows in the dump, also of those that are not in these findings.
         unparsed_more: number of unreadable lines beyond those in `unparsed`.
         unjudged: number of megaflows in a dump made without `-m`, which hides where they run.
         uncounted: number of megaflows whose tc filter has no hardware counter.
@@ -258,6 +259,7 @@ class DumpFindings:
         remarks: what could not be read, and what explains the findings.
     """
 
+    read: int = 0
     unparsed: tuple[ParseError, ...] = ()
     unparsed_more: int = 0
     unjudged: int = 0
@@ -273,6 +275,11 @@ class DumpFindings:
     def counted(self) -> tuple[Counts, ...]:
         """Everything that the NIC should forward."""
         raise NotImplementedError
+
+    @property
+    def is_unparsed(self) -> bool:
+        """Whether the dump has lines, but no megaflow among them."""
+        return bool(self.unparsed) and not self.read
 
     @property
     def is_contradicted(self) -> bool:
@@ -460,12 +467,6 @@ class OffloadFindings(DumpFindings):
         return any(not override.is_drop for override in self.overrides)
 
     @property
-    def is_unparsed(self) -> bool:
-        """Whether the dump has lines, but no megaflow among them."""
-        is_any_read = self.outside or self.overrides or self.unjudged or any(block.megaflows for block in self.blocks)
-        return bool(self.unparsed) and not is_any_read
-
-    @property
     def absent(self) -> int:
         """Number of blocks without a megaflow."""
         return sum(block.verdict is Verdict.ABSENT for block in self.blocks)
@@ -510,6 +511,7 @@ def carry_over(earlier: OffloadFindings | None, later: OffloadFindings) -> Offlo
         outside=outside,
         listed=(*later.listed, *listed),
         unanswered=unanswered(blocks, outside),
+        read=earlier.read + later.read,
         cleartext=later.cleartext or earlier.cleartext,
     )
 

@@ -203,7 +203,8 @@ class MegaflowJudge:
     def __init__(self, evidence: Evidence) -> None:
         self._evidence, self._contradicted = evidence, evidence.contradicted
         self._hops, self._is_all_offloaded = list[MegaflowState](), True
-        self._unparsed, self._unparsed_more, self._unjudged, self._uncounted = list[ParseError](), 0, 0, 0
+        self._unparsed, self._unparsed_more = list[ParseError](), 0
+        self._read = self._unjudged = self._uncounted = 0
         self._tunnels = dict[tuple[Encapsulation, bool], list[int]]()
 
     def note(self, error: ParseError) -> None:
@@ -217,6 +218,7 @@ class MegaflowJudge:
         """Count a megaflow and return its state; None if it is of another bridge, a hop (see `hops`), or of a dump
         without `-m`."""
         state = self.state_of(megaflow)
+        self._read += 1
         if state is None:
             self._unjudged += 1
         elif is_here:
@@ -227,6 +229,7 @@ class MegaflowJudge:
     def found(self) -> dict[str, Any]:
         """Return the arguments of DumpFindings about all counted megaflows."""
         return {
+            "read": self._read,
             "unparsed": tuple(self._unparsed),
             "unparsed_more": self._unparsed_more,
             "unjudged": self._unjudged,

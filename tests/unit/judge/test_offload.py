@@ -199,6 +199,13 @@ def test_a_part_has_the_answers_of_its_services_and_no_other_traffic() -> None:
     assert (dns.conclusion_for(None), findings.conclusion_for(None)) == (0, 2)
 
 
+def test_bug_one_unreadable_line_hid_that_a_service_has_had_no_traffic() -> None:
+    """`--service` concluded that the dump has no readable megaflow, if it had none of that service."""
+    findings = check_dump(expected_services(PROGRAM), [_line(OTHER), "in_port(p0), packets:x actions:p1"])
+    part = part_of(findings, services={"dns"})
+    assert (len(part.unparsed), part.conclusion.name) == (1, "NOTHING_SEEN")
+
+
 def test_a_later_sample_without_answers_keeps_those_of_the_one_before() -> None:
     before = _check(_line(ANY_ANSWER), megaflows=REQUESTS)
     later = carry_over(before, _check(megaflows=REQUESTS))
