@@ -122,8 +122,7 @@ _COLUMNS = {
 _FIRST_BITS = {field: column.bits.start for column in _COLUMNS.values() for field in column.fields.values()}
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class BlockRule:
+class BlockRule(NamedTuple):
     """Packets whose key bits under `mask` equal `value`. `depth`: how many bits that are."""
 
     depth: int
@@ -148,7 +147,7 @@ def infer_key(masks: Iterable[int]) -> BlockKey:
 
 
 def block_conditions(
-    service: Service, family: Family, rule: BlockRule, actions: Iterable[Action] = ()
+    service: Service, family: Family, rule: BlockRule, actions: tuple[Action, ...] = ()
 ) -> tuple[Masked, ...]:
     """Return what the flows of a block match besides the id of the service. `actions`: of the flow. An action that
     writes a port needs a match of the protocol (ovs-actions(7), `mod_tp_dst`). All blocks of a service with NAT match
@@ -156,9 +155,8 @@ def block_conditions(
     key, protocol = service.key.field, service.claim.protocol
     bits = key_match(key, family, rule.value, rule.mask)
     is_translated = service.nat is not None and protocol is not None and protocol.has_ports
-    done = (each for one in alternatives(tuple(actions)) for each in one)
-    writes_port = any(isinstance(action, SetField) and action.field is Field.TP_DST for action in done)
-    if not (key.needs_ports or is_translated or writes_port):
+    written = [each.field for done in alternatives(actions) for each in done if isinstance(each, SetField)]
+    if not (key.needs_ports or is_translated or Field.TP_DST in written):
         return family_is(family), bits
     if protocol is None or not protocol.has_ports:
         what = f"a {key.label}" if key.needs_ports else "a port of a backend"
@@ -217,9 +215,10 @@ WRITTEN = (Field.VLAN, Field.DL_DST, Field.TP_SRC, Field.NW_DST, Field.TP_DST, F
 
 def rewrites(hop: NextHop, source_mac: Mac | None) -> tuple[SetField, ...]:
     """Return the fields that are written into packets on their way to `hop`."""
-    macs = {Field.DL_SRC: source_mac, Field.DL_DST: mac_of(hop)}
-    path: tuple[SetField, ...] = ()
+    mac, path = mac_of(hop), tuple[SetField, ...]()
     match hop:
+        case Direct() | Unchanged():
+            pass
         case SourcePort(source_port, _):
             path = (SetField(Field.TP_SRC, source_port),)
         case ToAddress(address, _):
@@ -231,13 +230,12 @@ def rewrites(hop: NextHop, source_mac: Mac | None) -> tuple[SetField, ...]:
         case Translated(_, _, address, l4_port):
             ports = () if l4_port is None else (SetField(Field.TP_DST, l4_port),)
             path = (SetField(Field.NW_DST, int(address)), *ports)
-        case Direct() | Unchanged():
-            pass
         case _:
             assert_never(hop)
     vlan = vlan_of(hop)
     path += () if vlan is None else (SetField(Field.VLAN, tag_of(vlan)),)
-    return (*(SetField(field, mac.value) for field, mac in macs.items() if mac is not None), *path)
+    path = path if mac is None else (SetField(Field.DL_DST, mac.value), *path)
+    return path if source_mac is None else (SetField(Field.DL_SRC, source_mac.value), *path)
 
 
 def leaves_with(hop: NextHop) -> tuple[SetField, ...]:

@@ -7,14 +7,14 @@ from enum import Enum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 
 from xenoovs.dataclass import dataclass
-from xenoovs.regex import ASCII, IGNORECASE, regex
+from xenoovs.regex import ASCII, regex
 
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
 Vip = IPAddress | IPNetwork
 """An address, or a prefix that is shorter than one."""
 
-_MAC = regex(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}", ASCII | IGNORECASE)
+_MAC = regex(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", ASCII)
 
 
 class Family(Enum):

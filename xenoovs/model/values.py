@@ -238,10 +238,11 @@ def accepts(write: Callable[[Any], Value] = plain, **schema: Any) -> Callable[[C
 def matching(pattern: str, what: str, advice: str = "", *, kind: str = "", is_name: bool = False) -> Parser[str]:
     """Return a parser of text. `what`: what the text is, as the end of a sentence with "not". `kind`: what the
     reference calls it. `is_name`: of a number the message says to put it in quotes."""
+    compiled = regex(pattern, re.ASCII)
 
     def parse(value: object) -> str:
         text = _text(value) if is_name else value
-        if not isinstance(text, str) or not re.fullmatch(pattern, text, re.ASCII):
+        if not isinstance(text, str) or not compiled.fullmatch(text):
             raise ValueError(f"{show(value)} is not {what}{advice and f'; {advice}'}")
         return text
 

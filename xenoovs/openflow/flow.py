@@ -142,8 +142,7 @@ def match_of(conditions: Iterable[Masked], *, in_port: str | None = None, foreig
     mask and for two conditions on one field."""
     ordered = sorted([c for c in conditions if c.mask], key=_rank)
     before: Field | None = None
-    for condition in ordered:
-        field, value, mask = condition.field, condition.value, condition.mask
+    for field, value, mask in ordered:
         if value & ~mask or mask > field.all_ones:
             raise ValueError(f"{field.ovs_name}: value {value:#x} outside mask {mask:#x}")
         if field is before:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
@@ -404,15 +405,11 @@ def render_match(match: Match) -> str:
 
 def _render_conditions(match: Match, render: Callable[[Masked], str]) -> str:
     keyword, implied = _keyword(match.get(Field.DL_TYPE), match.get(Field.NW_PROTO))
-    marks, registers, headers = list[str](), list[str](), list[str]()
-    for masked in match.masked:
-        field = masked.field
-        if field not in implied:
-            rank = field.rank
-            group = marks if rank <= _LAST_MARK else registers if rank <= _LAST_REGISTER else headers
-            group.append(render(masked))
+    shown = [masked for masked in match.masked if masked.field not in implied]
+    texts, ranks = [render(masked) for masked in shown], [masked.field.rank for masked in shown]
+    marks, registers = bisect(ranks, _LAST_MARK), bisect(ranks, _LAST_REGISTER)
     in_port = () if match.in_port is None else (f"in_port={render_name(match.in_port)}",)
-    return ",".join((*marks, *keyword, *registers, *in_port, *headers, *match.foreign))
+    return ",".join((*texts[:marks], *keyword, *texts[marks:registers], *in_port, *texts[registers:], *match.foreign))
 
 
 @lru_cache(maxsize=1024)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -71,6 +72,8 @@ def load(config: Path, *, for_lab: bool = False, of_dpu: bool = False) -> Balanc
         raise click.UsageError(f"--bridge {bridge}: {file} is about bridge {balancer.uplinks.label}.")
     if lab:
         balancer = labs().open_lab(lab).adapted(balancer)
+    # It lives to the end of the command: no search for cycles goes through it.
+    gc.freeze()
     return balancer
 
 

@@ -79,7 +79,7 @@ _PORT_WORDS = {"FLOOD": frame.FLOOD, "ALL": frame.ALL, "TABLE": frame.TABLE}
 
 def encode_actions(actions: Iterable[Action], ofports: Mapping[str, int], *, protocol: int | None = None) -> bytes:
     """Return actions as bytes. `protocol`: that the flow matches; ports are set of no other. Raises NotEncodable."""
-    return b"".join(_encode_action(action, ofports, protocol) for action in actions)
+    return b"".join([_encode_action(action, ofports, protocol) for action in actions])
 
 
 def decode_actions(body: Reader, names: Mapping[int, str]) -> tuple[Action, ...]:
