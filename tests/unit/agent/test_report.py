@@ -38,7 +38,6 @@ from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, within
 from xenoovs.cli.run_agents import BridgeAgent, configured_bridges, run_agents
 from xenoovs.cli.via import Options, Reach
 from xenoovs.controller.bridge import ExpectedBridge
-from xenoovs.controller.connection import BridgeConnection
 from xenoovs.datapath.database import PortState
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
@@ -203,8 +202,7 @@ def test_an_hour_of_flapping_is_some_lines_and_a_count_of_the_rest(hour: Hour) -
     for second in hour.seconds(HOUR_S):
         state = "up" if second % 2 else "down"
         hour.say(f"backend {state}", backends="web/b1", reason=f"answer {second}")
-    for _ in hour.seconds(60):
-        pass
+    list(hour.seconds(60))
     for state in ("up", "down"):
         text = f"backend {state}"
         lines = [logged for logged, _, _ in hour.logged if logged == text]
@@ -218,8 +216,7 @@ def test_an_hour_of_flapping_is_some_lines_and_a_count_of_the_rest(hour: Hour) -
 def test_after_a_quiet_time_an_event_is_logged_at_once(hour: Hour) -> None:
     for _ in range(30):
         hour.say("flows changed", bridge="ovsbr1")
-    for _ in hour.seconds(HOUR_S):
-        pass
+    list(hour.seconds(HOUR_S))
     hour.say("flows changed", bridge="ovsbr1")
     assert hour.logged[-1] == ("flows changed", {"bridge": "ovsbr1"}, HOUR_S)
     assert len(hour.logged) + left_out(hour, "flows changed") == 31
@@ -306,9 +303,8 @@ def test_bug_a_bridge_that_connects_before_its_agent_is_made_shows_its_ports(tmp
     switch, made = _switch("br1"), list[Agent]()
     config = _agent(tmp_path, "br1", switch).config
     uplinks = config.balancer.uplinks
-    ports = (Port(1, "p0", 0), Port(2, "p1", 0))
-    expected = ExpectedBridge("br1")
-    expected.begin(cast(BridgeConnection, SimpleNamespace(ports=ports)))
+    expected, connection = ExpectedBridge("br1"), SimpleNamespace(ports=(Port(1, "p0", 0), Port(2, "p1", 0)))
+    expected.begin(cast(Any, connection))
     one = BridgeAgent(lambda: config, config.path, uplinks, uplinks.bridge)
     options = _options(once=True, offload_interval_s=10.0)
     far = cast(ManagementSwitch, SimpleNamespace(endpoint=Endpoint("unix:/nonexistent/db.sock", None)))
