@@ -89,31 +89,6 @@ Outcome = Change | XenoovsError
 """The change that a round made, or why it failed."""
 
 
-class RoundWaiters:
-    """Requests that wait for the outcome of a round, within one event loop."""
-
-    def __init__(self) -> None:
-        self._next: list[asyncio.Future[Outcome]] = []
-        self._current: list[asyncio.Future[Outcome]] = []
-
-    def next_outcome(self) -> asyncio.Future[Outcome]:
-        """Return the outcome of the next round that begins."""
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._next.append(future)
-        return future
-
-    def begin(self) -> None:
-        """Begin a round, whose outcome is for all requests so far, and for no later ones."""
-        self._current, self._next = self._current + self._next, []
-
-    def settle(self, outcome: Outcome) -> None:
-        """End the round: set its outcome for all requests that were not cancelled."""
-        settled, self._current = self._current, []
-        for future in settled:
-            if not future.done():
-                future.set_result(outcome)
-
-
 class Agent:
     """An agent of one bridge. Its attributes are for snapshots and metrics; changes go through its methods."""
 
@@ -145,7 +120,8 @@ class Agent:
         """What is served beside the API, such as metrics and the status page."""
         self.started_s = time.time()
         self._task_factories: list[TaskFactory] = []
-        self._waiters = RoundWaiters()
+        # Requests that wait for the outcome of the next round, and of the current one.
+        self._asked, self._waiting = list[asyncio.Future[Outcome]](), list[asyncio.Future[Outcome]]()
         # Changes of config and overrides are serialized, because each is validated together with all others.
         self._changing = asyncio.Lock()
         self._runtime_news = self.store.watch("runtime")
@@ -284,7 +260,8 @@ class Agent:
             self.reloader.appointment.cancel()
 
     async def next_round(self) -> Outcome:
-        outcome = self._waiters.next_outcome()
+        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._asked.append(outcome)
         self.request_round()
         return await outcome
 
@@ -436,8 +413,7 @@ class Agent:
             if held.flow_mods != self.state.round.held:
                 warn("paused; changes are held back", flow_mods=held.flow_mods)
             self._publish(replace(self.state.round, held=held.flow_mods))
-            notify(f"STATUS={held}")
-            self._waiters.settle(held)
+            self._settle(held, str(held))
             return True
         except XenoovsError as problem:
             self._failed(problem)
@@ -446,21 +422,31 @@ class Agent:
             late.cancel()
         self._done(change)
         problems = "; ".join(problem.text for problem in change.problems)
-        notify(f"STATUS={problems or f'bridge {self.bridge} is as config {self.config.digest} says'}")
-        self._waiters.settle(change)
+        self._settle(change, problems or f"bridge {self.bridge} is as config {self.config.digest} says")
         return True
+
+    def _begin(self) -> None:
+        """Begin a round, whose outcome is for all requests so far, and for no later ones."""
+        self._waiting, self._asked = self._waiting + self._asked, []
+
+    def _settle(self, outcome: Outcome, status: str) -> None:
+        """End a round: tell systemd its status, and all requests that were not cancelled its outcome."""
+        notify(f"STATUS={status}")
+        settled, self._waiting = self._waiting, []
+        for future in settled:
+            if not future.done():
+                future.set_result(outcome)
 
     async def _report_late_round(self) -> None:
         """Fail the requests that wait for a late round, also those that come while it is late."""
         while True:
             await asyncio.sleep(_LATE_S)
-            self._waiters.begin()
+            self._begin()
             self._failed(RoundLate(bridge=self.bridge, after_s=_LATE_S))
 
     def _failed(self, problem: XenoovsError) -> None:
         self._publish(self.report.failed(self.state.round, problem, bridge=self.bridge, now_s=self.store.now_s()))
-        notify(f"STATUS={str(problem).splitlines()[0]}")
-        self._waiters.settle(problem)
+        self._settle(problem, str(problem).splitlines()[0])
 
     async def _round(self) -> Change:
         change: Change | None = None
@@ -475,7 +461,7 @@ class Agent:
                         self.request_round()
         finally:
             # A config that cannot be tried now is an outcome too, so that no request waits for the end of an outage.
-            self._waiters.begin()
+            self._begin()
         is_urgent, self._is_urgent = self._is_urgent, False
         self.store.dispatch(Tick(self.engine.ports_down()))
         before, self._dead_ports = self._dead_ports, self.state.dead_ports
