@@ -659,13 +659,13 @@ def _leaving(
     used: Collection[tuple[int, NextHop | None]],
 ) -> Iterator[NextHop]:
     """Yield the next hops of a service that are not in the config. `was`: the service before; `used`: further ones."""
-    configured = {backend.next_hop for backend in made.service.backends}
     found = dict.fromkeys(made.hop(owner) for owner in _unconfigured(made))
     if made.moves:
         # No move names a backend that got connections only since the drain began: they were learned one by one.
         now = (hop for service_id, hop in used if hop is not None and service_id == made.service_id)
         before = (*now, *((*(backend.next_hop for backend in was.service.backends), *was.leaving) if was else ()))
         found |= dict.fromkeys(hop for hop in before if hop.is_known and hop.port in ofports)
+    configured = {backend.next_hop for backend in made.service.backends} if found else set()
     return (hop for hop in found if hop not in configured)
 
 
