@@ -384,8 +384,7 @@ class _BarChart:
         for key, title, unit, is_log in self.figures:
             bars = []
             for number, color in enumerate(colors):
-                found = {row: _mark(0, curves[row].get(color, ()), key) for row in rows}
-                marks = {row: mark for row, mark in found.items() if mark is not None}
+                marks = {row: mark for row in rows if (mark := _mark(0, curves[row].get(color, ()), key))}
                 bars.append(Bars(self.color.format(int(color)), marks, number))
             if any(each.marks for each in bars):
                 axis = Axis("", is_log=is_log, unit=unit)
@@ -400,6 +399,11 @@ class _BarChart:
             columns=1 if len(panels) < 3 else 2,
             notes=further_runs(sources),
         )
+
+
+def _bars(marks: Mapping[str, Mapping[str, ChartMark]]) -> tuple[Bars, ...]:
+    """Return the bars of each label that has some; its place is its colour."""
+    return tuple(Bars(label, found, color) for color, (label, found) in enumerate(marks.items()) if found)
 
 
 def _spaced(keys: Iterable[str]) -> list[str]:
@@ -484,21 +488,18 @@ def _completion_panel(scenes: Mapping[Scene, Sequence[CompletionFigures]]) -> Pa
             marks[_ROUTING_NAMES[one.design]][title] = ChartMark(0, median, is_unfinished=one.is_unfinished)
             if one.undisturbed_s is not None:
                 marks[_UNDISTURBED][title] = ChartMark.exactly(one.undisturbed_s / _MS)
-    bars = tuple(Bars(name, of_design, color) for color, (name, of_design) in enumerate(marks.items()) if of_design)
     categories = tuple(map(scene_title, shown or scenes))
-    return Panel("measured here, medians", _MILLISECONDS, bars=bars, categories=categories)
+    return Panel("measured here, medians", _MILLISECONDS, bars=_bars(marks), categories=categories)
 
 
 def _published_completion() -> Panel:
-    marks: dict[str, dict[str, ChartMark]] = {_ROUTING_NAMES["doca-ar"]: {}, _ROUTING_NAMES["ecmp"]: {}}
+    marks: dict[str, dict[str, ChartMark]] = {name: {} for name in _ROUTING_NAMES.values()}
     for figure in published_of("completion"):
         scene, _, design = figure.label.rpartition(", ")
         marks[_ROUTING_NAMES["ecmp" if design == "ECMP" else "doca-ar"]][scene] = ChartMark.exactly(figure.points[0][1])
-    scenes = dict.fromkeys(scene for of_design in marks.values() for scene in of_design)
-    colors = {name: color for color, name in enumerate(_ROUTING_NAMES.values())}
-    bars = tuple(Bars(name, of_design, colors[name]) for name, of_design in marks.items())
+    scenes = tuple(dict.fromkeys(scene for of_design in marks.values() for scene in of_design))
     title = f"DOCA-AR on BlueField-2, 5 MB a flow, means ({OTHER_HARDWARE})"
-    return Panel(title, _MILLISECONDS, bars=bars, categories=tuple(scenes))
+    return Panel(title, _MILLISECONDS, bars=_bars(marks), categories=scenes)
 
 
 def _completion_rows(recorded: RecordedRun, prefix: str) -> Iterator[tuple[Cell, ...]]:
@@ -556,23 +557,18 @@ def _paths_chart(sources: Sequence[_RunSource]) -> Chart:
 
 def _alone_panels(found: MeasuredPaths) -> Iterator[Panel]:
     names = tuple(dict.fromkeys(path.end.path for path in found.paths))
-    rates = [
-        Bars(
-            label,
-            {
-                path.end.path: ChartMark(0, path.rate_pps, path.is_suspect)
-                for path in found.paths
-                if path.end.direction == direction
-            },
-            color,
-        )
-        for color, (direction, label) in enumerate(_DIRECTIONS.items())
-    ]
-    rates = [bars for bars in rates if bars.marks]
-    if rates:
+    rates = {
+        label: {
+            path.end.path: ChartMark(0, path.rate_pps, path.is_suspect)
+            for path in found.paths
+            if path.end.direction == direction
+        }
+        for direction, label in _DIRECTIONS.items()
+    }
+    if found.paths:
         most = max(path.rate_pps.estimate for path in found.paths)
         prefix, unit = ("million", 1e6) if most >= 1e6 else ("thousand", 1e3)
-        yield Panel(f"alone, {prefix} packets a second", Axis("", unit=unit), bars=tuple(rates), categories=names)
+        yield Panel(f"alone, {prefix} packets a second", Axis("", unit=unit), bars=_bars(rates), categories=names)
     trips = {
         path.end.path: ChartMark(0, path.rtt_us, path.is_suspect) for path in found.paths if path.rtt_us is not None
     }
