@@ -108,10 +108,8 @@ class LabNetns:
             options = [*(["-6"] if is_ipv6 else []), *(["-n", namespace] if namespace else [])]
             run(["ip", *options, "-batch", "-"], stdin=text, env=self.marks)
 
-    def execute(
-        self, namespace: str, argv: Iterable[str], *, stdin: str | None = None, timeout_s: float = 30.0
-    ) -> Completed:
-        return run(["ip", "netns", "exec", namespace, *argv], stdin=stdin, timeout_s=timeout_s, env=self.marks)
+    def execute(self, namespace: str, argv: Iterable[str], *, stdin: str | None = None) -> Completed:
+        return run(["ip", "netns", "exec", namespace, *argv], stdin=stdin, env=self.marks)
 
     def write_sysctls(self, namespace: str, paths: Iterable[str], *, value: int) -> None:
         """Set kernel parameters below /proc/sys/net of a namespace, without sysctl(8)."""

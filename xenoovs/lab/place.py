@@ -11,7 +11,6 @@ import json
 import os
 import select
 import shlex
-import signal
 import subprocess
 import sys
 import time
@@ -138,18 +137,14 @@ class RemoteCommand:
         if self.exit_code is None:
             self._place.send({"signal": self._number, "number": number})
 
-    def interrupt(self) -> None:
-        """Send SIGINT, as Ctrl-C does: programs then print their counts before they exit."""
-        self.signal(signal.SIGINT)
-
     def resize(self, rows: int, columns: int) -> None:
         self._place.send({"size": self._number, "terminal": (rows, columns)})
 
-    def end(self, timeout_s: float = _END_TIMEOUT_S) -> Completed:
+    def end(self) -> Completed:
         """End the command with SIGTERM, after 2 s with SIGKILL. Raises CommandTimeout if it hangs in the kernel."""
         if self.exit_code is None:
             self._place.send({"end": self._number})
-        return self.wait(timeout_s)
+        return self.wait(_END_TIMEOUT_S)
 
 
 class Place:
@@ -232,12 +227,12 @@ class Place:
             self.run(argv, stdin=stdin, timeout_s=_UNDO_TIMEOUT_S)
             self.send({"forget": number})
 
-    def lock(self, name: str, *, timeout_s: float = 30.0) -> bool:
+    def lock(self, name: str) -> bool:
         """Hold a lock of the machine until all changes there are undone. Return False if another program holds it."""
         number = next(self._numbers)
         command = self._commands[number] = RemoteCommand(self, number, ("lock", name))
         self.send({"lock": number, "name": name})
-        return command.wait(timeout_s).exit_code == 0
+        return command.wait(_READY_TIMEOUT_S).exit_code == 0
 
     def send(self, order: Mapping[str, object]) -> None:
         """Send an order to the runner. Raises MeasureError if the runner has exited."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from signal import SIGINT
 
 from xenoovs.dataclass import dataclass, field
 from xenoovs.errors import CommandFailed, MeasureError
@@ -109,7 +110,8 @@ class RunningLoad:
 
     def stop(self) -> GeneratorResult:
         """End the load now, and return its result. Raises MeasureError if the generator failed."""
-        self.command.interrupt()
+        # As Ctrl-C does: the programs then print their counts before they exit.
+        self.command.signal(SIGINT)
         return self.wait()
 
 
