@@ -215,7 +215,7 @@ class CompletionFigures:
 
     Attributes:
         times_s: Completion time of each sample; the time limit if a flow did not end.
-        unfinished: Number of samples with a flow that did not end.
+        is_unfinished: Whether flows had not ended in most samples: the median is then the time limit, a lower bound.
         undisturbed_s: Median of the same flows by ECMP without a disturbance; None if not measured.
         ecmp_s: Median of ECMP in the same scene; None if not measured.
         moves: Median of the block moves in a sample; None if the design has no blocks.
@@ -224,7 +224,7 @@ class CompletionFigures:
 
     design: str
     times_s: tuple[float, ...]
-    unfinished: int
+    is_unfinished: bool
     undisturbed_s: float | None
     ecmp_s: float | None
     completed: int
@@ -235,11 +235,6 @@ class CompletionFigures:
     @property
     def median_s(self) -> float:
         return statistics.median(self.times_s)
-
-    @property
-    def is_unfinished(self) -> bool:
-        """Return whether flows had not ended in most samples: the median is then the time limit, a lower bound."""
-        return self.unfinished * 2 > len(self.times_s)
 
     @property
     def gain(self) -> float | None:
@@ -280,10 +275,12 @@ def _undisturbed(scene: Scene) -> Scene:
 
 
 def _figures(design: str, samples: _Group, ecmp_alone: _Group, ecmp_here: _Group) -> CompletionFigures:
+    times_s = tuple(numbers(samples, "completion_s"))
+    unfinished = sum((number(one.values, "completed") or 0) < (number(one.values, "flows") or 0) for one in samples)
     return CompletionFigures(
         design,
-        times_s=tuple(numbers(samples, "completion_s")),
-        unfinished=sum((number(one.values, "completed") or 0) < (number(one.values, "flows") or 0) for one in samples),
+        times_s=times_s,
+        is_unfinished=unfinished * 2 > len(times_s),
         undisturbed_s=_median(ecmp_alone, "completion_s"),
         ecmp_s=_median(ecmp_here, "completion_s"),
         completed=int(sum(numbers(samples, "completed"))),
