@@ -71,10 +71,6 @@ class Totals(Generic[C]):
         rates = {name: _rate(added.get(name, nothing), past_s) for name in self._totals} if past_s else {}
         return self._totals, rates
 
-    def add_nothing(self, *, now_s: float) -> Sums[C]:
-        """Return what `add` returns for a sample without counts, with the backends of the last sample."""
-        return self.add({}, tuple(self._totals), now_s=now_s)
-
 
 def _rate(more: Counted | Traffic, past_s: float) -> Rate:
     if isinstance(more, Counted):
@@ -260,12 +256,12 @@ class OffloadSampler:
         lines = list(_entering(dump, services))
         now_s = self._now_s()
         increments = tuple(self._counters.increments(lines))
+        known = ((made.service.name, backend.name) for made in program.services for backend in made.service.backends)
         if not lines and self._empty is not None:
             # Without megaflows the findings are always the same, and thousands of blocks take long.
-            return OffloadSample(self._empty, sampled_s, *self._totals.add_nothing(now_s=now_s))
+            return OffloadSample(self._empty, sampled_s, *self._totals.add({}, known, now_s=now_s))
         findings = check_dump(services, increments, self._rule_use.evidence(lines, increments))
         self._empty = None if lines else findings
-        known = ((made.service.name, backend.name) for made in program.services for backend in made.service.backends)
         sample = OffloadSample(findings, sampled_s, *self._totals.add(_by_backend(findings), known, now_s=now_s))
         return replace(sample, insertion=self._rule_use.insertion(lines))
 
