@@ -165,7 +165,8 @@ def drained(desired: DesiredState, name: BackendName) -> DesiredState:
 def test_neither_the_drain_of_a_backend_behind_a_dead_port_nor_its_reset_moves_a_client(
     moment: Moment, data: st.DataObject
 ) -> None:
-    """Of an idle backup neither: it has no clients."""
+    """Of an idle backup neither: it has no clients. Without a weight of any other backend, backups share the clients by
+    their weights from then on, which whole blocks did not allow before."""
     desired, decision, dead = moment
     later = replace(after(desired, dead), ramps={})
     decision = decide(decision, later)
@@ -175,6 +176,7 @@ def test_neither_the_drain_of_a_backend_behind_a_dead_port_nor_its_reset_moves_a
         for service in later.balancer.services
         for each in service.backends
         if each.weight and (serving := owners[ids[service.claim]].active.owners) and each.name not in serving
+        if any(other.weight and not other.is_backup for other in service.backends if other is not each)
     ]
     assume(idle)
     name = data.draw(st.sampled_from(idle))
