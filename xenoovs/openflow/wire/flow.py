@@ -261,8 +261,10 @@ def encode_instructions(
     actions: tuple[Action, ...], ofports: Mapping[str, int], *, protocol: int | None = None
 ) -> bytes:
     """Return the instructions of a flow as bytes. `protocol`: as of `encode_actions`. Raises NotEncodable."""
+    if actions and not any(map(_is_instruction, actions)):
+        return _applied(actions, ofports, protocol)
     runs = groupby(actions, _is_instruction)
-    return b"".join(_encode_run(are_instructions, run, ofports, protocol) for are_instructions, run in runs)
+    return b"".join(_raw(run) if is_raw else _applied(run, ofports, protocol) for is_raw, run in runs)
 
 
 def decode_instructions(body: Reader, names: Mapping[int, str]) -> tuple[Action, ...]:
@@ -286,11 +288,11 @@ def _is_instruction(action: Action) -> bool:
     return isinstance(action, Foreign) and action.text.startswith(_RAW_INSTRUCTION)
 
 
-def _encode_run(
-    are_instructions: object, run: Iterable[Action], ofports: Mapping[str, int], protocol: int | None
-) -> bytes:
-    if are_instructions:
-        return b"".join(unhex(action.text, behind=_RAW_INSTRUCTION) for action in run if isinstance(action, Foreign))
+def _raw(run: Iterable[Action]) -> bytes:
+    return b"".join(unhex(action.text, behind=_RAW_INSTRUCTION) for action in run if isinstance(action, Foreign))
+
+
+def _applied(run: Iterable[Action], ofports: Mapping[str, int], protocol: int | None) -> bytes:
     packed = encode_actions(run, ofports, protocol=protocol)
     length = _APPLY.size + len(packed)
     if length > LARGEST:
