@@ -20,7 +20,8 @@ from xenoovs.judge.findings import (
     OffloadFindings,
     OverriddenBlocks,
     Unwildcarding,
-    part_of,
+    of_services,
+    with_verdicts,
 )
 from xenoovs.judge.report import OffloadRow, OutsideRow, backend_rows, blocks_row, ignored_rows, outside_rows, total_row
 from xenoovs.openflow.flow import Flow
@@ -123,11 +124,11 @@ class ReportOptions:
 
     def judged(self, findings: OffloadFindings) -> OffloadFindings:
         """Return the findings that the conclusion is about."""
-        return part_of(findings, services=self.services) if self.services else findings
+        return of_services(findings, self.services) if self.services else findings
 
     def part(self, judged: OffloadFindings) -> OffloadFindings | None:
         """Return the findings that are printed; None for all."""
-        return part_of(judged, verdicts=self.verdicts) if self.verdicts else None
+        return with_verdicts(judged, self.verdicts) if self.verdicts else None
 
 
 def show(every: OffloadFindings, shown: ReportOptions) -> None:

@@ -495,10 +495,8 @@ def unanswered(blocks: Iterable[BlockOffload], outside: Iterable[OutsideTraffic]
     return tuple(name for name in seen if name not in answered)
 
 
-def carry_over(earlier: OffloadFindings | None, later: OffloadFindings) -> OffloadFindings:
+def carry_over(earlier: OffloadFindings, later: OffloadFindings) -> OffloadFindings:
     """Return `later` plus the blocks, answers and other traffic with megaflows only in `earlier`, of one program."""
-    if earlier is None:
-        return later
     pairs = tuple(zip(earlier.blocks, later.blocks, strict=True))
     blocks = tuple(before if now.verdict is Verdict.ABSENT else now for before, now in pairs)
     present = {each.key for each in later.outside}
@@ -516,40 +514,37 @@ def carry_over(earlier: OffloadFindings | None, later: OffloadFindings) -> Offlo
     )
 
 
-def part_of(
-    findings: OffloadFindings, *, services: Container[str] | None = None, verdicts: Container[Verdict] | None = None
-) -> OffloadFindings:
-    """Return the findings about some services and their answers, or with some verdicts; None for no restriction."""
-    part = findings
-    if services is not None:
-        part = replace(
-            part,
-            services=tuple(service for service in part.services if service.name in services),
-            blocks=tuple(block for block in part.blocks if block.block.service in services),
-            outside=tuple(each for each in part.outside if any(name in services for name in each.services)),
-            listed=tuple(each for each in part.listed if _is_of(each, services)),
-            unanswered=tuple(name for name in part.unanswered if name in services),
-            unwildcardings=tuple(each for each in part.unwildcardings if each.service in services),
-            overrides=tuple(each for each in part.overrides if each.service in services),
-            preempting=tuple(rule for rule in part.preempting if any(b.service in services for b in rule.blocks)),
-            examples=tuple(each for each in part.examples if each.service in services),
-        )
-    if verdicts is not None:
-        blocks = {id(block.block): block for block in part.blocks if block.verdict in verdicts}
-        outside = tuple(each for each in part.outside if each.verdict in verdicts)
-        listed = (
-            each
-            for each in part.listed
-            if (each.state.verdict in verdicts if each.block is None else id(each.block) in blocks)
-        )
-        part = replace(
-            part,
-            blocks=tuple(blocks.values()),
-            outside=outside,
-            listed=tuple(listed),
-            unanswered=part.unanswered if Verdict.ABSENT in verdicts else (),
-        )
-    return part
+def of_services(findings: OffloadFindings, services: Container[str]) -> OffloadFindings:
+    """Return the findings about some services and their answers."""
+    return replace(
+        findings,
+        services=tuple(service for service in findings.services if service.name in services),
+        blocks=tuple(block for block in findings.blocks if block.block.service in services),
+        outside=tuple(each for each in findings.outside if any(name in services for name in each.services)),
+        listed=tuple(each for each in findings.listed if _is_of(each, services)),
+        unanswered=tuple(name for name in findings.unanswered if name in services),
+        unwildcardings=tuple(each for each in findings.unwildcardings if each.service in services),
+        overrides=tuple(each for each in findings.overrides if each.service in services),
+        preempting=tuple(rule for rule in findings.preempting if any(b.service in services for b in rule.blocks)),
+        examples=tuple(each for each in findings.examples if each.service in services),
+    )
+
+
+def with_verdicts(findings: OffloadFindings, verdicts: Container[Verdict]) -> OffloadFindings:
+    """Return the findings with some verdicts."""
+    blocks = {id(block.block): block for block in findings.blocks if block.verdict in verdicts}
+    listed = (
+        each
+        for each in findings.listed
+        if (each.state.verdict in verdicts if each.block is None else id(each.block) in blocks)
+    )
+    return replace(
+        findings,
+        blocks=tuple(blocks.values()),
+        outside=tuple(each for each in findings.outside if each.verdict in verdicts),
+        listed=tuple(listed),
+        unanswered=findings.unanswered if Verdict.ABSENT in verdicts else (),
+    )
 
 
 def _is_of(listed: ListedMegaflow, services: Container[str]) -> bool:
