@@ -146,7 +146,7 @@ def doctor_command(
     if is_restart:
         order = _restart_order(question)
         confirm("Restart Open vSwitch now?", yes=yes)
-        done = _restart(question, order)
+        done = _detached(lambda: _planned_restart(question, order))
         output.show(lambda: restart_document(done), lambda: echo("\n".join(restart_lines(done))))
         return EXIT_OK
     if setting:
@@ -208,7 +208,7 @@ def _fix(
     if order is not None and any(check.needs_restart for check in checks):
         show(f"\n{RESTART_WARNING}")
         confirm("Restart Open vSwitch now?", yes=yes)
-        done = _restart(question, order)
+        done = _detached(lambda: _planned_restart(question, order))
         document["restarted"] = restart_document(done)
         show("\n".join(restart_lines(done)))
         checks = _examine(question)
@@ -258,11 +258,6 @@ def _restart_order(question: Question) -> Callable[[], None]:
         return question.lab.restart_vswitchd
     check_is_service(question.endpoint)
     return restart_service
-
-
-def _restart(question: Question, order: Callable[[], None]) -> PlannedRestart:
-    """Restart Open vSwitch by `order` and restore all flows and groups. Raises SwitchError."""
-    return _detached(lambda: _planned_restart(question, order))
 
 
 def _planned_restart(question: Question, order: Callable[[], None]) -> PlannedRestart:

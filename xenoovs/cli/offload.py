@@ -82,9 +82,8 @@ class BlockChecker:
         findings = replace(findings, cleartext=clear, cpu_ports=balancer.cpu_encrypted_ports)
         is_off = state is not None and not state.hw_offload
         is_off = is_off and any(each.megaflows and each.verdict.badness > 1 for each in findings.judged)
-        remarks = (*self.remarks, *evidence.remarks, *unread, *((_NOT_SET,) if is_off else ()))
-        remarks = (*remarks, *hints.reason_summary(), *hints.remarks(is_filtered=False))
-        remarks = (*remarks, *growth_remarks(findings, evidence))
+        remarks = (*self.remarks, *evidence.remarks, *unread, *((_NOT_SET,) if is_off else ()), *hints.reason_summary())
+        remarks = (*remarks, *hints.remarks(is_filtered=False), *growth_remarks(findings, evidence))
         if live is not None and balancer.uplinks.buckets:
             from xenoovs.agent.bridge_watch import moved_by_switch
 

@@ -368,15 +368,12 @@ class Hints:
                     tag = "any VLAN" if found[1] == NO_VALUES and ", dp:tc," in line else found[1]
                     if int(found[2]) not in self.vlans:
                         self.tags[tag] = self.tags.get(tag, 0) + 1
-                if ", dp-" in line and (found := _REASON.search(line.rstrip())):
-                    self._count(found[1])
+                reason = _REASON.search(line.rstrip()) if ", dp-" in line else None
+                if reason and (reason[1] in self.reasons or len(self.reasons) < _MAX_COUNTED):
+                    self.reasons[reason[1]] += 1
             elif (found := _PMD.match(line)) and len(self.cores) < _MAX_COUNTED:
                 self.cores.append(int(found[1]))
             yield line
-
-    def _count(self, reason: str) -> None:
-        if reason in self.reasons or len(self.reasons) < _MAX_COUNTED:
-            self.reasons[reason] += 1
 
     def is_filtered(self, *, is_complete: bool) -> bool:
         """Return whether the dump may lack megaflows in software. `is_complete`: its command line left out none."""
