@@ -17,6 +17,8 @@ from tests.ovs.cuts import applied
 from tests.ovs.lab_support import WEB, before_services, lab_name, links, remains
 from tests.ovs.test_lab_up_down import NOTHING
 from tests.patience import eventually
+from xenoovs.lab import servers
+from xenoovs.lab.host import kill_and_wait
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 from xenoovs.lab.servers import Failure, failures_of
 from xenoovs.lab.status import MachineStatus, lab_status
@@ -185,6 +187,22 @@ def test_end_repairs_what_a_killed_fail_has_left(lab: Lab, xenoovs: CommandLine,
     eventually(lambda: one(lab).is_up, "it is up again")
     namespace = one(lab).machine.namespace
     eventually(lambda: len(run(["ip", "netns", "pids", namespace]).stdout.split()) == 1, "one program")
+
+
+def test_a_program_of_a_killed_command_that_comes_late_is_ended(
+    lab: Lab, xenoovs: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`cannot listen: Address already in use`: the first look did not see it."""
+    looks = list[list[int]]()
+
+    def ended_from_the_second_look(pids: Iterable[int]) -> bool:
+        looks.append([*pids])
+        return len(looks) == 1 or kill_and_wait(looks[-1])
+
+    monkeypatch.setattr(servers, "kill_and_wait", ended_from_the_second_look)
+    assert xenoovs("lab", "fail", "one", "--how", "slow", "--lab", NAME).status == 0
+    assert len(looks) == 2
+    assert xenoovs("lab", "fail", "one", "--end", "--lab", NAME).status == 0
 
 
 def test_a_program_that_was_killed_by_hand_is_down_and_heals(lab: Lab, xenoovs: CommandLine) -> None:

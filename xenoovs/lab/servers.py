@@ -169,14 +169,18 @@ def _run_responder(lab: Lab, machine: Machine, job: Job | None) -> None:
     if wanted and file.exists() and file.read_text() == wanted and _responders(lab, machine):
         return
     file.unlink(missing_ok=True)
-    kill_and_wait(_responders(lab, machine))
-    if job is None:
-        return
     argv = [*PYTHON_MODULE, "xenoovs.lab.responder"]
-    try:
-        LabNetns(lab.marks).execute(machine.namespace, argv, stdin=wanted)
-    except CommandFailed as error:
-        raise LabError(f"backend {machine.label} does not start to answer: {error.stderr.strip()}") from None
+    for is_again in (False, True):
+        kill_and_wait(_responders(lab, machine))
+        if job is None:
+            return
+        try:
+            LabNetns(lab.marks).execute(machine.namespace, argv, stdin=wanted)
+            break
+        except CommandFailed as error:
+            # A killed command may have left a responder that enters the namespace only now.
+            if is_again or not _responders(lab, machine):
+                raise LabError(f"backend {machine.label} does not start to answer: {error.stderr.strip()}") from None
     file.write_text(wanted)
 
 
