@@ -69,6 +69,7 @@ def job_of(
     checks = tuple(_check(health, port) for health, port in healths if health.probe in _ANSWERED)
     ports = {("tcp" if check.kind.startswith("http") else "udp", check.port) for check in checks}
     tcp = {("tcp", port) for health, port in healths if health.probe is ProbeKind.TCP}
+    local_addresses = () if topology.underlay is None else tuple(local for local, _ in topology.underlay.addresses)
     return Job(
         machine.label,
         machine.names,
@@ -78,7 +79,7 @@ def job_of(
         checks,
         certificate=certificate() if any(check.kind == "https" for check in checks) else None,
         translated=machine.translated,
-        probe_addresses=(*topology.probe_addresses, *topology.local_addresses),
+        probe_addresses=(*topology.probe_addresses, *local_addresses),
     )
 
 

@@ -169,13 +169,12 @@ def _run_responder(lab: Lab, machine: Machine, job: Job | None) -> None:
     if wanted and file.exists() and file.read_text() == wanted and _responders(lab, machine):
         return
     file.unlink(missing_ok=True)
-    argv = [*PYTHON_MODULE, "xenoovs.lab.responder"]
     for is_again in (False, True):
         kill_and_wait(_responders(lab, machine))
         if job is None:
             return
         try:
-            LabNetns(lab.marks).execute(machine.namespace, argv, stdin=wanted)
+            LabNetns(lab.marks).execute(machine.namespace, [*PYTHON_MODULE, "xenoovs.lab.responder"], stdin=wanted)
             break
         except CommandFailed as error:
             # A killed command may have left a responder that enters the namespace only now.

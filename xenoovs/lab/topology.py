@@ -479,10 +479,6 @@ class Topology:
         """Return the ports that an emulated NIC has in this lab."""
         return (*self.ports_of(self.bridge), *(() if self.underlay is None else (UNDERLAY,)))
 
-    @property
-    def local_addresses(self) -> tuple[str, ...]:
-        return () if self.underlay is None else tuple(local for local, _ in self.underlay.addresses)
-
 
 def families_of(balancer: Balancer) -> tuple[Family, ...]:
     """Return the IP versions of the services, IPv4 first."""
