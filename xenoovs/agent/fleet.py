@@ -131,14 +131,8 @@ class FleetMember:
 
     def _publish(self) -> None:
         known = self._membership()
-        if known == (before := self._agent.state.fleet):
-            return
-        self._agent.dispatch(known)
-        was_withheld = "" if before is None else before.withheld
-        if known.withheld and known.withheld != was_withheld:
-            warn("not ready: routers should send no clients here", reason=known.withheld)
-        elif was_withheld and not known.withheld:
-            info("ready for clients again")
+        if known != self._agent.state.fleet:
+            self._agent.dispatch(known)
 
     def _membership(self) -> FleetMembership:
         connection = self._store.connection
@@ -237,12 +231,17 @@ class FleetMember:
     async def run(self) -> None:
         """Save the view and report the status after every round, and at the interval of reports."""
         self.changed()
-        due_s = time.monotonic()
+        due_s, logged = time.monotonic(), ""
         while True:
             # Cleared before the report, so that a round that ends during it is reported next.
             self._woken.clear()
             self._follow_cut_off()
             self._publish()
+            if (withheld := self._not_wanted()) and withheld != logged:
+                warn("not ready: routers should send no clients here", reason=withheld)
+            elif logged and not withheld:
+                info("ready for clients again")
+            logged = withheld
             await self._save()
             if time.monotonic() >= due_s:
                 self._is_due = True

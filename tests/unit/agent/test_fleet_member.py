@@ -194,6 +194,17 @@ def test_a_dpu_that_is_out_of_service_or_alone_cut_off_wants_no_clients(
     assert member.agent.state.fleet.withheld == reason
 
 
+def test_bug_an_agent_that_started_out_of_service_logged_so_before_its_events_were_recorded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`xenoovs logs` had no event that says why routers should send no clients."""
+    event = "not ready: routers should send no clients here"
+    member = Member(tmp_path, dpu=Dpu("dpu1", frozenset(), is_out=True))
+    assert event not in caplog.messages
+    member.run(lambda: bool(member.put))
+    assert caplog.messages.count(event) == 1
+
+
 def test_bug_an_agent_whose_first_sample_was_too_old_reported_its_megaflows_minutes_later(tmp_path: Path) -> None:
     """No roll-out could compare with it until then: with samples of one second, the next one came after 200 s."""
     member, begun_s, asked, taken = Member(tmp_path, last_s=1.0), time.time(), list[SamplesAsked](), 0
