@@ -158,8 +158,11 @@ def verify_offload_command(
     filtered. Other traffic does not change it, nor does --verdict; --service limits it to some services.
     """
     if before is not None:
-        if (record := replayed()) is None or config is not None or bridge is not None:
-            raise click.UsageError("--diff goes with --record, without FILE and --bridge.")
+        named: dict[str, object] = {"FILE": config, "--bridge": bridge, "--from-flows": from_flows, "--blocks": blocks}
+        named |= {"--tree": tree, "--service": services, "--verdict": verdicts, "--require": required is not None}
+        given = [name for name, value in named.items() if value]
+        if (record := replayed()) is None or given:
+            raise click.UsageError(f"--diff goes with --record{f', without {given[0]}' if given else ''}.")
         # Imported here: few runs compare.
         from xenoovs.cli.compare import compare
 
