@@ -92,8 +92,8 @@ def _named(call: str) -> str:
 
 
 def _calls_in_code() -> Iterator[tuple[str, str]]:
-    """Yield (module, command line) for every call that a help text, a message or a comment names."""
-    for module in sorted((ROOT / "xenoovs").glob("**/*.py")):
+    """Yield (file, command line) for every call that a help text, a message, a comment or a template names."""
+    for module in sorted((*(ROOT / "xenoovs").glob("**/*.py"), *(ROOT / "templates").glob("*.*"))):
         text = module.read_text(encoding="utf-8")
         for shown in (*_IN_CODE.findall(text), *_EXAMPLE.findall(text)):
             for call in _calls(shown):
