@@ -1,8 +1,8 @@
 """Runs the agents of one process, with their configs, locks, sockets and TCP ports.
 
 `_agent` lists the parts of an agent: all that runs beside its rounds, from its start to its end. Each part reads the
-state, and writes to it by events. `Agent.run` starts three more, which belong to every agent: its probes (`scheduler`),
-notifications (`notify`), and the count of packets during drains.
+state, and writes to it by events. `Agent.run` starts those that belong to every agent, such as its probes (`scheduler`)
+and notifications (`notify`).
 """
 
 from __future__ import annotations
