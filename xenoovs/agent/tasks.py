@@ -53,6 +53,7 @@ async def within(timeout_s: float, awaitable: Awaitable[_Result]) -> _Result:
     finally:
         if waiting.cancel():
             await asyncio.wait({waiting})
+        _ = waiting.cancelled() or waiting.exception()  # otherwise asyncio logs it with a traceback
 
 
 def call_each(listeners: Iterable[Callable[_Facts, object]], *facts: _Facts.args, **named: _Facts.kwargs) -> None:

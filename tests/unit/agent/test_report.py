@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -270,6 +271,19 @@ def test_bug_an_agent_never_ended_if_a_task_was_woken_as_it_was_cancelled(turns:
         await asyncio.wait_for(tasks.stop(), PATIENCE_S)
 
     asyncio.run(run())
+
+
+def test_bug_what_failed_while_it_was_ended_late_left_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail_at_the_end() -> None:
+        try:
+            await asyncio.sleep(PATIENCE_S)
+        finally:
+            raise OSError("it cannot be killed")
+
+    with pytest.raises(asyncio.TimeoutError):
+        asyncio.run(within(0.001, fail_at_the_end()))
+    gc.collect()
+    assert caplog.messages == []
 
 
 def test_each_gets_its_flows_before_the_config_of_another_is_read(
