@@ -43,8 +43,8 @@ def read_xenoflow(text: str) -> Draft:
         where = _misfit(document)
     except json.JSONDecodeError as error:
         raise ParseError(text=text, offset=error.pos, expected="JSON as in XenoFlow's backends.json") from None
-    except RecursionError:
-        where = "the document"
+    except (RecursionError, ValueError):
+        where = "the document"  # lists in lists, or a number of more digits than Python reads
     if where:
         expected = f'{{"backends": [{{"name": ..., "mac_address": ...}}]}}; {where} is not of that form'
         raise ParseError(text=text[:_MOST], offset=0, expected=expected)

@@ -209,6 +209,7 @@ def test_quotes_escapes_and_comments() -> None:
     assert one.head == ("misc_path", "/bin/check  'a' # b")
 
 
-def test_json_that_is_too_deep_is_refused() -> None:
-    with pytest.raises(ParseError):
-        read_xenoflow("[" * 100_000)
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"backends": [' + "1" * 5_000 + "]}"], ids=["lists", "digits"])
+def test_bug_json_that_python_cannot_read_ended_with_a_traceback(text: str) -> None:
+    with pytest.raises(ParseError, match="the document is not of that form"):
+        read_xenoflow(text)
