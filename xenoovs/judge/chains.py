@@ -90,10 +90,8 @@ def judge_chains(hops: Sequence[MegaflowState], is_judged: Sequence[bool]) -> li
         if (group := graph.groups[number]) is not None:
             limit(number, group, graph.before)
     worse = "recirculated: another hop is {}"
-    reasons = (
-        "" if now.verdict is hop.verdict else worse.format(now.verdict.value)
-        for hop, now in zip(hops, found, strict=True)
-    )
+    pairs = zip(hops, found, strict=True)
+    reasons = ("" if now.verdict is hop.verdict else worse.format(now.verdict.value) for hop, now in pairs)
     return [replace(now, reason=reason) for now, reason in zip(found, reasons, strict=True)]
 
 

@@ -148,6 +148,15 @@ def test_a_rule_that_traffic_control_shows_not_in_hw_was_refused() -> None:
     assert (candidate.verdict, candidate.held) == (Verdict.TC_SW, None)
 
 
+def test_bug_a_rule_in_traffic_control_that_its_port_contradicts_was_a_key_error() -> None:
+    rule = TcFilter("ip", 2, 0, 8, COOKIE, in_hw=False, counters=TcCounters(9, 900, 9))
+    known = Evidence(filters={COOKIE: rule}, before=DatapathSample({}), port_checks=(CONTRADICTED,))
+    selection = select_candidates([megaflow("dp:tc", "ct(zone=1),recirc(0x1)")], (), lambda _: True, known)
+    (found,) = diagnose(selection, known)
+    assert (found.verdict, found.held) == (Verdict.CONTRADICTED, None)
+    assert found.reasons
+
+
 COUNTED_TWICE = [
     {"p0": PortPackets(missed, CpuCounter.CPU, "cpu_hit of `ip stats`", entered)}
     for missed, entered in ((4506, 7980), (5492, 8966))

@@ -37,6 +37,8 @@ _MAY_CAUSE = {
     Verdict.SW: frozenset((Offload.SW, Offload.DEPENDS)),
     Verdict.TC_SW: frozenset((Offload.TC_SW, Offload.DEPENDS)),
     Verdict.PARTIAL: frozenset((Offload.PARTIAL, Offload.SW, Offload.DEPENDS)),
+    # In traffic control only, although the driver counts its packets as the NIC's.
+    Verdict.CONTRADICTED: frozenset((Offload.TC_SW, Offload.DEPENDS)),
 }
 """Verdict of a megaflow -> verdicts of the offload table that may explain it."""
 
