@@ -140,6 +140,14 @@ def test_an_agent_in_the_lab_sees_real_deaths_and_announces_no_vip_on_the_host(
     assert links() == before
 
 
+def test_bug_status_of_a_lab_that_goes_down_meanwhile_was_an_error(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(netns: str, _: object) -> None:
+        raise OSError(f"network namespace {netns} does not exist")
+
+    monkeypatch.setattr("xenoovs.agent.probe.sockets.in_namespace", gone)
+    assert re.fullmatch(r"network namespace \S+ does not exist", one(lab).answer)
+
+
 def test_a_backend_that_is_not_there(xenoovs: CommandLine, lab: Lab) -> None:
     for words, message in (
         (["oen"], "has no backend 'oen'; did you mean one?"),

@@ -95,24 +95,24 @@ def _answers(lab: Lab) -> dict[str, tuple[float | None, str]]:
         selector = stack.enter_context(DefaultSelector())
         for address in (machine.address for machine in lab.topology.machines):
             make = partial(socket.socket, socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
-            sock = stack.enter_context(in_namespace(lab.topology.switch_namespace, make))
-            sock.settimeout(0)
             answers[address] = None, f"no answer in {span(_TIMEOUT_S)}"
             try:
+                sock = stack.enter_context(in_namespace(lab.topology.switch_namespace, make))
+                sock.settimeout(0)
+                asked_s = time.monotonic()
                 sock.connect((address, STATUS_PORT))
                 sock.send(b"\n")
-                selector.register(sock, EVENT_READ, address)
+                selector.register(sock, EVENT_READ, (address, asked_s))
             except OSError as error:
                 answers[address] = None, (error.strerror or str(error)).lower()
-        asked_s = time.monotonic()
-        while selector.get_map() and (passed_s := time.monotonic() - asked_s) < _TIMEOUT_S:
-            for key, _ in selector.select(_TIMEOUT_S - passed_s):
-                sock = selector.unregister(key.fileobj).fileobj  # type: ignore[assignment]
+        end_s = time.monotonic() + _TIMEOUT_S
+        while selector.get_map() and (left_s := end_s - time.monotonic()) > 0:
+            for key, _ in selector.select(left_s):
+                sock, (address, asked_s) = selector.unregister(key.fileobj).fileobj, key.data  # type: ignore[assignment]
                 try:
-                    answer = sock.recv(2048).decode(errors="replace").strip()
-                    answers[key.data] = time.monotonic() - asked_s, answer
+                    answers[address] = time.monotonic() - asked_s, sock.recv(2048).decode(errors="replace").strip()
                 except OSError as error:
-                    answers[key.data] = None, (error.strerror or str(error)).lower()
+                    answers[address] = None, (error.strerror or str(error)).lower()
     return answers
 
 
