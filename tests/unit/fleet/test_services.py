@@ -32,8 +32,8 @@ _TEXT = "version: 1\nswitch: {ingress: [in], egress: out}\nservices:" + "".join(
 )
 
 
-def rows() -> dict[str, StoredService]:
-    return dict(fleet_support.settled(fleet_support.given(EMPTY, _TEXT)).services)
+def rows(text: str = _TEXT) -> dict[str, StoredService]:
+    return dict(fleet_support.settled(fleet_support.given(EMPTY, text)).services)
 
 
 @pytest.mark.parametrize("known", [["one"], ["one", "two"]], ids=["new", "changed"])
@@ -64,6 +64,16 @@ def test_a_service_that_clashes_with_another_one_is_refused_with_all_that_is_wro
     with pytest.raises(ConfigError) as read:
         reader.read(after, NEUTRAL, file="local")
     assert read.value.findings == alone.value.findings
+
+
+def test_an_address_to_which_a_change_gives_a_second_mac_is_refused() -> None:
+    one, two = _TEXT.replace("198.51.100.12", "198.51.100.11").split("  - name: two")
+    before = rows(f"{one}  - name: two{two.replace('[80]', '[81]').replace('00:00:12', '00:00:11')}")
+    after = before["two"].config.replace("00:00:11", "00:00:12")
+    reader = ViewReader()
+    reader.read(before.values(), NEUTRAL, file="local")
+    with pytest.raises(ConfigError, match=r"02:00:5e:00:00:12 answers for 198.51.100.11, for which .* answers"):
+        reader.read([before["one"], replace(before["two"], config=after)], NEUTRAL, file="local")
 
 
 @pytest.mark.parametrize(
