@@ -90,7 +90,7 @@ def service_tree(service: Service) -> Tree:
         match=MatchForm(field=MatchField(_field(service)), bits=_bits(service)),
         rewrite_source_mac=service.source_mac or False,
         announce=service.announced,
-        backends=(),
+        **dict.fromkeys(("weights", "backends")),  # the model has others of these names
     )
     return {**written, "backends": [*map(_backend, service.backends)]}
 
