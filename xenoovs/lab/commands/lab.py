@@ -235,14 +235,12 @@ def status_command(context: click.Context, /, name: str, *, output: OutputFormat
 @click.option(
     "--how",
     type=click.Choice([how.value for how in Failure]),
-    default=Failure.PORT.value,
-    show_default=True,
-    help="What fails: the link, the program, all answers, or only the speed.",
+    help="What fails: the link, the program, all answers, or only the speed.  [default: port]",
 )
 @click.option("--end", is_flag=True, help="Make BACKEND work again; without BACKEND, all of them.")
 @name_option(_forwarded)
 @output_option
-def fail_command(backend: str | None, name: str, *, how: str, end: bool, output: OutputFormat) -> None:
+def fail_command(backend: str | None, name: str, *, how: str | None, end: bool, output: OutputFormat) -> None:
     """Make a backend of a lab fail, as if its server died, or a spine of a fabric; or work again with --end.
 
     \b
@@ -259,22 +257,24 @@ def fail_command(backend: str | None, name: str, *, how: str, end: bool, output:
       xenoovs lab fail spine2 --how silent --lab fabric
     """
     if end:
+        if how is not None:
+            raise click.UsageError("--how has no use with --end.")
         _end_failures(backend, name, output=output)
         return
     if backend is None:
         raise click.UsageError("Missing argument 'BACKEND'; only --end is for all of them.")
+    failure = Failure.PORT if how is None else Failure(how)
     if fabric := fabric_of(name):
-        lab_fabric.fail(fabric, backend, how, output=output)
+        lab_fabric.fail(fabric, backend, failure.value, output=output)
         return
     check_root()
     lab = open_lab(name)
     machine, balancer = servers.find_machine(lab, backend), config_of(lab)
-    failure = Failure(how)
     servers.fail(lab, machine, failure, balancer)
     if output is OutputFormat.JSON:
-        print_json({"lab": name, "backend": _label(machine), "failure": how})
+        print_json({"lab": name, "backend": _label(machine), "failure": failure.value})
         return
-    echo(f"{_label(machine)} fails ({how}): {servers.EFFECTS[failure]}")
+    echo(f"{_label(machine)} fails ({failure.value}): {servers.EFFECTS[failure]}")
     for service in balancer.services:
         is_its = any(each.name in machine.names for each in service.backends)
         if is_its and service.health and service.health.probe in servers.UNNOTICED_BY.get(failure, ()):
