@@ -382,7 +382,8 @@ class Start:
 
 
 def start(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None = None) -> Start:
-    """`owners[i]`: new index of old backend i, None if it is gone. Indices stay if `owners` is left out.
+    """`owners[i]`: new index of old backend i, None if it is gone; two may become one. Indices stay if `owners` is left
+    out.
 
     The width grows where the goal needs it. Raises ToleranceUnreachable.
     """
@@ -395,6 +396,9 @@ def start(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None = 
         width = partition(goal.weights, tolerance=goal.tolerance, max_width=goal.max_width).assignment.width
     width = max(width, min(old.width, goal.max_width), *(block.depth for block, _ in old.blocks))
     table = Table.of(old, width, renumbered(old, backends, owners))
+    kept = [index for index in owners or () if index is not None]
+    if len({*kept}) < len(kept):
+        table.coalesce_all()
     allowed = (*windows(goal.weights, width, goal.tolerance), Window(0, 0))
     return Start(table, tuple(table.spaces(backends + 1)), allowed)
 

@@ -13,7 +13,7 @@ import pytest
 
 from xenoovs.errors import ToleranceUnreachable
 from xenoovs.partition.block import Assignment, Block, Piece, Table, moved, spread, unspread
-from xenoovs.partition.change import FreeSpace, Goal, Start, cheapest_change, failover, keep_set, update
+from xenoovs.partition.change import FreeSpace, Goal, Start, cheapest_change, failover, keep_set, start, update
 from xenoovs.partition.clients import analyse, choose_bits, suggest
 from xenoovs.partition.solve import (
     Window,
@@ -205,6 +205,12 @@ def test_two_backends_change_at_the_least_cost_of_all(seed: int) -> None:
     first, second = windows(goal.weights, 5, goal.tolerance)
     lo, hi = max(first.lo, 32 - second.hi), min(first.hi, 32 - second.lo)
     assert moved(old, new) + price * len(new.blocks) == exact_cost(old, lo, hi, price)
+
+
+def test_bug_two_old_owners_with_one_heir_were_buddies_of_one_owner() -> None:
+    """As a removed backend and the backup that serves its clients, both now one backend."""
+    old = Assignment.of(1, [(Block(0, 1), 0), (Block(1, 1), 1)], 2)
+    assert start(old, Goal((1,), TEN_PERCENT), owners=[0, 0]).table.assignment(1).blocks == ((Block(0, 0), 0),)
 
 
 def test_fewer_bits_than_the_old_blocks_have_start_afresh() -> None:
