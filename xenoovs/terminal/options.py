@@ -241,11 +241,19 @@ def duration_or_zero(text: str) -> float:
     raise click.BadParameter(f"{text!r} is not a time such as 10s, 500ms or 2m.{guess}")
 
 
-def some_minutes(text: str) -> float:
-    """Return what `duration_or_zero` returns, up to 300. Raises click.BadParameter."""
-    if (seconds := duration_or_zero(text)) > 300:
-        raise click.BadParameter(f"{text!r} is more than 5m.")
-    return seconds
+def up_to(most: str) -> Callable[[str], float]:
+    """Return what reads the seconds of a time from 0 to `most`, for `type=` of an option. It raises
+    click.BadParameter."""
+
+    def limited(text: str) -> float:
+        if (seconds := duration_or_zero(text)) > duration(most):
+            raise click.BadParameter(f"{text!r} is more than {most}.")
+        return seconds
+
+    return limited
+
+
+some_minutes = up_to("5m")
 
 
 def time_option(

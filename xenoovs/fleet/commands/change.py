@@ -55,10 +55,10 @@ from xenoovs.terminal.options import (
     backend_and_weight,
     backend_argument,
     backend_words,
-    duration_or_zero,
     output_option,
     rollback_option,
     time_option,
+    up_to,
 )
 from xenoovs.terminal.output import confirm, echo, print_table
 
@@ -68,7 +68,6 @@ _group_option = click.option(
     "--group", default="", metavar="NAME", help="Only on the DPUs of this group of the service. Default: on all."
 )
 _for_option = time_option("--for", help="The controller ends it after TIME, such as 30m.")
-_MAX_SOAK_S = 86_400
 _ROWS_SHOWN = 40
 _POLL_S = 1.0
 
@@ -94,8 +93,14 @@ def _overrides(command: Command) -> Command:
     return _group_option(_for_option(dry_run_option(yes_option(timeout_option(changes_fleet(command))))))
 
 
+def _file_or_rollback(context: click.Context, _parameter: click.Parameter, file: Path | None) -> Path | None:
+    if not context.resilient_parsing and (file is None) is (context.params.get("rollback") is None):
+        raise click.UsageError("Give one of FILE and --rollback.")
+    return file
+
+
 @click.command("apply")
-@click.argument("file", type=_FILE, required=False)
+@click.argument("file", type=_FILE, required=False, callback=_file_or_rollback)
 @rollback_option("Roll out config NUMBER of `xenoovs fleet history` again; without NUMBER, the one before.")
 @click.option(
     "--canary",
@@ -121,7 +126,7 @@ def _overrides(command: Command) -> Command:
     help="Most DPUs in each wave after the second. Default: a quarter; with --by all of the rack or group, "
     "if it is known.",
 )
-@time_option("--soak", f"{SOAK_S}s", type=duration_or_zero, help="How long each wave is watched; at most a day.")
+@time_option("--soak", f"{SOAK_S}s", type=up_to("24h"), help="How long each wave is watched; at most a day.")
 @click.option("--now", is_flag=True, help="Change all DPUs at once.")
 @yes_option
 @timeout_option
@@ -155,10 +160,6 @@ def apply_command(
     Exit status 0: all DPUs have it, 1: refused, 2: some do not have it yet, or no controller is active; they
     follow when they can, and when a controller runs again.
     """
-    if soak_s > _MAX_SOAK_S:
-        raise click.UsageError(f"--soak {soak_s:g}s is more than a day; watch each wave for at most 24h.")
-    if (file is None) is (rollback is None):
-        raise click.UsageError("Give one of FILE and --rollback.")
     if file is not None:
         action, name = "apply", str(file)
         text, services = _read(file)
