@@ -92,7 +92,8 @@ def judge_one_megaflow(profile: Profile) -> None:
 
 def lose_a_backend(profile: Profile) -> None:
     """From the probe result that takes a backend out to the end of the round, in an agent on a real Open vSwitch."""
-    from tests.ovs.agents import all_answer, running_agent
+    from tests.agent_support import all_answer
+    from tests.ovs.agents import running_agent
     from tests.ovs.dummy import running_dummy_ovs
     from tests.patience import eventually
 

@@ -25,12 +25,27 @@ from xenoovs.agent.probe.check import Check, ProbeResult
 from xenoovs.agent.reload import Settings
 from xenoovs.agent.runtime_file import RuntimeFile
 from xenoovs.agent.scheduler import Probe
+from xenoovs.agent.tasks import LoopCall, run_loop
 from xenoovs.engine.engine import Engine
 from xenoovs.openflow.flow import Flow
 
 
 async def all_answer(check: Check, *, timeout_s: float) -> ProbeResult:
     return ProbeResult(ok=True, latency_s=0.0, reason="answered")
+
+
+@contextmanager
+def in_thread(agent: Agent) -> Iterator[None]:
+    """Let an agent work in a thread for the time of a `with`."""
+    loop = asyncio.new_event_loop()
+    thread = Thread(target=run_loop, args=(loop, agent.run()))
+    thread.start()
+    try:
+        yield
+    finally:
+        LoopCall(loop, agent.stop)()
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
 
 
 @dataclass
@@ -99,20 +114,12 @@ class Scene:
         with bound_socket(path) as sock:
             for opened in (unix_listener(sock), *also):
                 agent.add_task(partial(serve, agent, opened))
-            loop = asyncio.new_event_loop()
-            thread = Thread(target=loop.run_until_complete, args=(agent.run(),))
-            thread.start()
-            try:
+            with in_thread(agent):
                 eventually(
                     lambda: agent.state.round.last_s is not None or bool(agent.state.round.held),
                     "the first round is done",
                 )
                 yield agent, Client(path)
-            finally:
-                loop.call_soon_threadsafe(agent.stop)
-                thread.join(PATIENCE_S)
-                assert not thread.is_alive()
-                loop.close()
 
 
 def make_scene(directory: Path) -> Scene:

@@ -42,13 +42,14 @@ from xenoovs.agent.control.schemas import ErrorAnswer, ErrorDetail
 from xenoovs.agent.daemon import Agent, AgentGroup
 from xenoovs.agent.report import LastChange
 from xenoovs.agent.state import OffloadSample
+from xenoovs.agent.tasks import LoopCall, run_loop
 from xenoovs.cli.agent import controller_command
 from xenoovs.cli.run_agents import configured_bridges, local_places, open_sockets, run_agents
 from xenoovs.cli.via import Options, Resolve, engine_of, is_here
 from xenoovs.compile.plan import ChangeKind
 from xenoovs.controller.bridge import ExpectedBridge
 from xenoovs.controller.connection import BridgeConnection
-from xenoovs.controller.listen import Stream
+from xenoovs.controller.listen import Stream, TcpAddress
 from xenoovs.controller.registry import Registry
 from xenoovs.controller.server import ControllerSwitch
 from xenoovs.controller.session import OFFERED, Session
@@ -343,7 +344,7 @@ class XenoovsApp(_Application):  # type: ignore[misc]
 
     def stop(self) -> None:
         """Called by the launcher at its end. The flows stay."""
-        self._events.call_soon_threadsafe(self._group.stop)
+        LoopCall(self._events, self._group.stop)()
         self._thread.join(_END_S)
         super().stop()
 
@@ -352,9 +353,8 @@ class XenoovsApp(_Application):  # type: ignore[misc]
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         host, port = address[:2]
         shared = SharedSocket(sock)
-        peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         offered = self._versions.offer(host)
-        session = Session(shared, peer, self._registry, admitted=shared.forget, offered=offered)
+        session = Session(shared, str(TcpAddress(host, port)), self._registry, admitted=shared.forget, offered=offered)
         session.serve()
         if session.is_released:
             shared.rewind()
@@ -388,7 +388,7 @@ class XenoovsApp(_Application):  # type: ignore[misc]
         with open_sockets(self._options, places, self._bridges) as (opened, ports):
             self._api = next((each.socket.getsockname()[:2] for each in ports), self._api)
             agents = run_agents(self._group, opened, ports, self._reach, self._local, self._options, made=self._observe)
-            self._events.run_until_complete(agents)
+            run_loop(self._events, agents)
 
     def _observe(self, agent: Agent) -> None:
         bridge = agent.config.balancer.uplinks.label

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 
-from tests.patience import PATIENCE_S
+from tests.agent_support import all_answer, in_thread
 from tests.patience import eventually as eventually
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.probe.check import Check, ProbeResult
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.reload import Settings
 from xenoovs.agent.scheduler import Probe
@@ -22,10 +19,6 @@ from xenoovs.lab.probing import in_lab
 from xenoovs.model.load import parse_config
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
-
-
-async def all_answer(check: Check, *, timeout_s: float) -> ProbeResult:
-    return ProbeResult(ok=True, latency_s=0.0, reason="answered")
 
 
 @contextmanager
@@ -48,13 +41,5 @@ def running_agent(
         settings=Settings(resync_s=resync_s),
     )
     agent.watch_bridge(switch.endpoint.db)
-    loop = asyncio.new_event_loop()
-    thread = Thread(target=loop.run_until_complete, args=(agent.run(),))
-    thread.start()
-    try:
+    with in_thread(agent):
         yield agent
-    finally:
-        loop.call_soon_threadsafe(agent.stop)
-        thread.join(PATIENCE_S)
-        assert not thread.is_alive()
-        loop.close()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from contextlib import suppress
 from threading import Lock
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from xenoovs.errors import SHORTAGES, fault_text
 from xenoovs.log import warn
@@ -14,7 +14,6 @@ from xenoovs.log import warn
 Running = Coroutine[None, None, None]
 TaskFactory = Callable[[], Running]
 """Returns the coroutine of a task, which may run for ever. It is cancelled when the agent ends."""
-
 
 _RETRY_S = 1.0
 _ON_TIME_S = 0.005
@@ -63,6 +62,21 @@ def call_each(listeners: Iterable[Callable[_Facts, object]], *facts: _Facts.args
             listener(*facts, **named)
         except Exception as error:  # noqa: BLE001 - a listener must not end the agent.
             warn("internal error in a listener", reason=fault_text(error))
+
+
+def run_loop(loop: asyncio.AbstractEventLoop, main: Awaitable[_Result]) -> _Result:
+    """Return what `main` returns, cancel what still runs then, and close the loop, as asyncio.run() does."""
+    try:
+        return loop.run_until_complete(main)
+    finally:
+        loop.run_until_complete(_end(asyncio.all_tasks(loop)))
+        loop.close()
+
+
+async def _end(tasks: Collection[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class LoopCall:
@@ -115,9 +129,7 @@ class BackgroundTasks:
 
     async def stop(self) -> None:
         """Cancel all tasks and wait for their end."""
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await _end(tuple(self._tasks))
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -137,6 +149,4 @@ async def run_all(coroutines: Iterable[Running], *, beside: Iterable[Running] = 
             for task in done:
                 task.result()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _end(tasks)

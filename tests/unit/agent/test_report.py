@@ -35,7 +35,7 @@ from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent, AgentGroup, Starter
 from xenoovs.agent.report import Report
 from xenoovs.agent.state import RoundFacts
-from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, within
+from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, run_loop, within
 from xenoovs.cli.run_agents import BridgeAgent, configured_bridges, run_agents
 from xenoovs.cli.via import Options, Reach
 from xenoovs.controller.bridge import ExpectedBridge
@@ -280,10 +280,34 @@ def test_bug_what_failed_while_it_was_ended_late_left_a_traceback(caplog: pytest
         finally:
             raise OSError("it cannot be killed")
 
+    gc.collect()
+    caplog.clear()
     with pytest.raises(asyncio.TimeoutError):
         asyncio.run(within(0.001, fail_at_the_end()))
     gc.collect()
     assert caplog.messages == []
+
+
+def test_bug_a_connection_that_came_at_the_end_left_a_message_about_its_task(caplog: pytest.LogCaptureFixture) -> None:
+    """The page of `fleet serve` and the application of Ryu run their event loops themselves."""
+    ended, beside = list[str](), set[asyncio.Task[None]]()
+
+    async def serve() -> None:
+        try:
+            await asyncio.sleep(PATIENCE_S)
+        finally:
+            ended.append("the connection")
+
+    async def main() -> str:
+        beside.add(asyncio.create_task(serve()))
+        await asyncio.sleep(0)
+        return "done"
+
+    loop = asyncio.new_event_loop()
+    assert run_loop(loop, main()) == "done"
+    beside.clear()
+    gc.collect()
+    assert (ended, loop.is_closed(), caplog.messages) == (["the connection"], True, [])
 
 
 def test_each_gets_its_flows_before_the_config_of_another_is_read(

@@ -16,7 +16,7 @@ from aiohttp.web import Application
 from xenoovs.agent.control.app import bare_app
 from xenoovs.agent.control.limits import ConnectionLimit
 from xenoovs.agent.control.serve import ApiListener, open_port, serve_app
-from xenoovs.agent.tasks import kept_running
+from xenoovs.agent.tasks import LoopCall, kept_running, run_loop
 from xenoovs.agent.telemetry import exposition, metrics_routes
 from xenoovs.agent.web.page import page_routes
 from xenoovs.fleet.commands.client import own_directory
@@ -87,16 +87,14 @@ def served_beside(watch: FleetWatch, listener: ApiListener) -> Iterator[None]:
 
     def run() -> None:
         with suppress(asyncio.CancelledError):
-            loop.run_until_complete(task)
-        loop.close()
+            run_loop(loop, task)
 
     thread = threading.Thread(target=run, name="fleet-web", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(task.cancel)
+        LoopCall(loop, task.cancel)()
         thread.join()
 
 
