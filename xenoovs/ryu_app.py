@@ -63,7 +63,8 @@ from xenoovs.model.balancer import Uplinks
 from xenoovs.openflow.wire.frame import ECHO_REQUEST, FEATURES_REPLY, HEADER, HELLO, MULTIPART_REPLY, VERSION, Frames
 from xenoovs.show.codec import to_json
 from xenoovs.switch.endpoint import is_loopback
-from xenoovs.terminal.reach import connect
+from xenoovs.switch.management import ManagementSwitch
+from xenoovs.terminal.reach import endpoint_of
 
 _END_S = 5.0
 _SOCKET_TIMEOUT_S = 5.0
@@ -309,7 +310,7 @@ class XenoovsApp(_Application):  # type: ignore[misc]
         start_logging()
         wsgi: Any = next((each for each in contexts.values() if type(each).__name__ == "WSGIApplication"), None)
         self._options = options = _options(default_api=None if wsgi is None else "127.0.0.1:0")
-        self._local = connect(options.db, options.lab)
+        self._local = ManagementSwitch(endpoint_of(options.db, options.lab))
         self._bridges = configured_bridges(options, self._local)
         # Others that are slow do not make us wait.
         self._outbox: Queue[Any] = Queue(_MAX_EVENTS)
@@ -496,4 +497,5 @@ def _options(*, default_api: str | None) -> Options:
     more = [*(("--api", api) if api else ()), *(("--token-file", token) if token else ())]
     more += ["--allow-exec"] if os.environ.get("XENOOVS_ALLOW_EXEC") == "1" else []
     context = controller_command.make_context("xenoovs", [*files.split(os.pathsep), *more])
-    return Options(**context.params, is_controller=True, exec_option="XENOOVS_ALLOW_EXEC=1")
+    place: dict[str, Any] = {name: context.meta[name] for name in ("control", "db", "lab")}
+    return Options(**context.params, **place, is_controller=True, exec_option="XENOOVS_ALLOW_EXEC=1")

@@ -149,7 +149,7 @@ def in_memory_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     host = replace(HOST, database=replace(DATABASE, config={"hw-offload": "false"}))
     monkeypatch.setenv("SUDO_USER", "operator")
     monkeypatch.setattr("xenoovs.terminal.reach.find_endpoint", lambda **_: endpoint)
-    monkeypatch.setattr("xenoovs.terminal.reach._switch_at", lambda _: switch)
+    monkeypatch.setattr("xenoovs.switch.management.ManagementSwitch", lambda _: switch)
     monkeypatch.setattr("xenoovs.terminal.reach.require_answers", lambda _: None)
     monkeypatch.setattr("xenoovs.cli.doctor.check_reachable", lambda _: None)
     monkeypatch.setattr("xenoovs.cli.doctor.gather", lambda *_, **__: host)

@@ -16,7 +16,7 @@ from tests.fleet_support import EMPTY, given, settled
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.test_cli_verify_offload import CLIENTS
 from xenoovs.agent.fleet_config import FleetCache
-from xenoovs.terminal.reach import find_places
+from xenoovs.terminal.reach import endpoint_of, find_places
 
 _AGE = re.compile(r"\"used_s\": [0-9.]+|used [0-9.]+ m?s")
 QUESTIONS = (
@@ -76,7 +76,7 @@ def test_a_record_of_a_dpu_has_the_services_that_its_agent_saved(
 ) -> None:
     """Bug: they were those of the host where the record is judged."""
     text, record, dpu = SMALL_CONFIG.replace("fips", "dpu"), tmp_path / "host.record", tmp_path / "dpu.yaml"
-    cache = FleetCache(find_places(bridge.ovs.db, None).fleet(bridge.name))
+    cache = FleetCache(find_places(endpoint_of(bridge.ovs.db, None)).fleet(bridge.name))
     file = tmp_path / "my.yaml"
     file.write_text(text)
     assert on_bridge("apply", file, "--yes").status == 0

@@ -22,7 +22,8 @@ from xenoovs.agent.state_store import StateStore
 from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
 from xenoovs.model.load import parse_config
-from xenoovs.terminal.reach import reach
+from xenoovs.switch.management import ManagementSwitch
+from xenoovs.terminal.reach import endpoint_of
 
 CONFIG = """\
 version: 1
@@ -163,7 +164,7 @@ def test_bug_doctor_would_delete_a_port_that_a_drain_uses(on_near: Command, near
     install(on_near, near, file, reach=False)
     before = rows(on_near, file)
     file.write_text(re.sub(r"\n.*b2.*\n", "\n", file.read_text()))
-    engine = Engine(reach(near.db, None))
+    engine = Engine(ManagementSwitch(endpoint_of(near.db, None)))
     engine.apply(engine.plan(parse_config(file.read_text(), file=str(file)), PlanOptions()))
     assert rows(on_near, file) == before
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from xenoovs.terminal.defaults import option
 from xenoovs.terminal.options import configs_argument, control_option, switch_options, time_option
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -118,7 +119,8 @@ def _run(given: dict[str, Any], *, is_controller: bool) -> None:
     from xenoovs.cli.run_agents import run
     from xenoovs.cli.via import Options
 
-    options = Options(**given, is_controller=is_controller)
+    place: dict[str, Any] = {name: option(name) for name in ("control", "db", "lab")}
+    options = Options(**given, **place, is_controller=is_controller)
     options.check()
     run(options)
 

@@ -30,11 +30,10 @@ from xenoovs.errors import NotConfirmed, XenoovsError, counted
 from xenoovs.model.balancer import Balancer
 from xenoovs.switch.api import Switch
 from xenoovs.switch.management import ManagementSwitch
-from xenoovs.terminal.agent_client import INSTEAD, Where, check_agent, refuse_beside_agent
+from xenoovs.terminal.agent_client import INSTEAD, check_agent, refuse_beside_agent
 from xenoovs.terminal.command import user_name
 from xenoovs.terminal.load import is_plan, load, resolved
 from xenoovs.terminal.options import (
-    OutputFormat,
     bridge_command,
     hinting_partial,
     no_drain_option,
@@ -44,11 +43,10 @@ from xenoovs.terminal.options import (
     time_option,
     yes_option,
 )
-from xenoovs.terminal.output import confirm, echo, echo_over, print_json
+from xenoovs.terminal.output import confirm, echo, echo_over, is_text, print_json
 from xenoovs.terminal.reach import find_places, reach
 
 if TYPE_CHECKING:
-    from xenoovs.agent.control.files import AgentPaths
     from xenoovs.engine.saved import HistoryEntry
 
 
@@ -56,8 +54,6 @@ if TYPE_CHECKING:
 class ApplyOptions:
     """The options of one call that say how the change is planned and made."""
 
-    db: str | None
-    lab: str | None
     yes: bool
     dry_run: bool
     force: bool
@@ -68,7 +64,6 @@ class ApplyOptions:
     rebalance: bool
     partial: bool
     no_drain: bool
-    output: OutputFormat
 
 
 _DRY_RUN = ", or --dry-run to see the plan"
@@ -158,15 +153,13 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A planned change, and what is needed to make it. `where`: the options that find an agent of the bridge.
-    `history`: None if there is no directory for it."""
+    """A planned change, and what is needed to make it. `history`: None if there is no directory for it."""
 
     switch: ManagementSwitch
     engine: Engine
     balancer: Balancer
     options: PlanOptions
     change: Change
-    where: Where
     history: History | None
     how: ApplyOptions
     words: Words
@@ -174,53 +167,48 @@ class Work:
     @classmethod
     def planned(cls, balancer: Balancer, options: PlanOptions, how: ApplyOptions, words: Words) -> Work:
         """Plan a change of the bridge of a config. Raises what Engine.plan raises."""
-        switch, bridge = reach(how.db, how.lab), balancer.uplinks.bridge
+        switch, bridge = reach(), balancer.uplinks.bridge
         engine = Engine(switch)
         with hinting_partial():
             change = engine.plan(balancer, options, now_s=time.monotonic())
-        where = Where(None, bridge, how.db, how.lab)
-        history = history_of(where, bridge)
-        return cls(switch, engine, balancer, options, with_names(change, history), where, history, how, words)
+        history = history_of(bridge)
+        return cls(switch, engine, balancer, options, with_names(change, history), history, how, words)
 
     @property
     def is_due(self) -> bool:
         """Whether the change must be made: it is not a dry run, and something differs."""
         return not self.how.dry_run and not self.change.difference.is_empty
 
-    @property
-    def places(self) -> AgentPaths:
-        return find_places(self.how.db, self.how.lab)
-
     def carry_out(self, *, back_to: HistoryEntry | None = None) -> None:
         """Show the change, ask for confirmation, make it, write it into the history, and wait for its drains. If an
         agent reconciles the bridge, refuse the change before it is shown. `back_to`: the entry that it restores."""
         change, how = self.change, self.how
         if self.is_due and self.may_roll_back:
-            refuse_beside_agent(self.places, change.bridge)
+            refuse_beside_agent(change.bridge)
         elif self.is_due:
-            check_agent(self.where, change.bridge, force=how.force, instead=self.words.instead)
-        if how.output is OutputFormat.TEXT:
+            check_agent(change.bridge, force=how.force, instead=self.words.instead)
+        if is_text():
             if back_to is not None:
                 echo(f"rollback to {back_to.number}: {back_to.command}, {back_to.local_time}, {back_to.user}")
-                _show_overrides(self.places, change.bridge)
+                _show_overrides(change.bridge)
             show_plan(change, flows=how.flows)
         if self.is_due:
             confirm(f"Change {change.bridge}?", yes=how.yes, instead=_DRY_RUN)
         result = self._make()
-        if how.output is OutputFormat.JSON:
+        if not is_text():
             facts = {} if back_to is None else {"rollback_to": back_to.number}
             print_json({**plan_document(change), **result, **facts})
 
     def _make(self) -> dict[str, object]:
         """Make the change if it is due, write it into the history, and wait for its drains. Print what was done, as
         text. Return the keys of the JSON document besides the plan."""
-        change, how, is_text = self.change, self.how, self.how.output is OutputFormat.TEXT
+        change, how = self.change, self.how
         later = replace(self.options, rebalance=False, decision=None)
         rounds = DrainRounds(self.engine, self.balancer, later, change)
         number = None
         if self.is_due:
             number = self._send_and_record(rounds)
-            if is_text:
+            if is_text():
                 recorded = "" if number is None else f"; number {number} in `xenoovs history`"
                 mods = counted(change.difference.flow_mods, "flow-mod")
                 echo(f"done: {mods} in one bundle, read back and verified{recorded}")
@@ -231,7 +219,7 @@ class Work:
                 self.history.record(entry)
                 number = entry["number"]
         waited_s = wait_for_drains(rounds) if change.drains and not how.dry_run else 0.0
-        if waited_s and is_text:
+        if waited_s and is_text():
             echo(f"drained: all blocks have moved after {span(waited_s)}")
         return {"applied": self.is_due, "drained_s": round(waited_s, 3), "history": number}
 
@@ -280,11 +268,11 @@ class Work:
         from xenoovs.cli.apply_rollback import require_offload, rolled_back_on_error, wait_for_confirmation
         from xenoovs.switch.watchdog import RollbackWatchdog
 
-        switch, change, how, places = self.switch, self.change, self.how, self.places
+        switch, change, how = self.switch, self.change, self.how
         # Checked again, as an agent may have started while the user was asked.
-        refuse_beside_agent(places, change.bridge)
+        refuse_beside_agent(change.bridge)
         before = take_checkpoint(switch, change.bridge)
-        with bound_socket(places.waiting(change.bridge)) as sock:
+        with bound_socket(find_places().waiting(change.bridge)) as sock:
             guard = RollbackWatchdog(lambda: roll_back(switch, before, services=change.touched))
             with rolled_back_on_error(guard):
                 self.engine.apply(change)
@@ -335,8 +323,8 @@ def roll_back(number: int | None, bridge: str | None, how: ApplyOptions) -> None
     """Go back to what an earlier `apply` installed on a bridge: every client gets the backend that it had then.
     `number`: of the entry; None for the newest that differs from the bridge. `bridge`: None for the only one that has a
     history."""
-    history = find_history(bridge=bridge, db=how.db, lab=how.lab)
-    number = _previous(history, reach(how.db, how.lab)) if number is None else number
+    history = find_history(bridge)
+    number = _previous(history, reach()) if number is None else number
     entry = history.load(number)
     instead = f"write the config of `xenoovs history {number}` to the file of the agent, or stop the agent first"
     words = Words(f"rollback {number}", entry.config.file, f"xenoovs apply --rollback {number}", instead)
@@ -376,12 +364,12 @@ def _naming(problem: XenoovsError | OSError, hint: str) -> XenoovsError | OSErro
     return problem
 
 
-def _show_overrides(places: AgentPaths, bridge: str) -> None:
+def _show_overrides(bridge: str) -> None:
     """Print which drains, weights and maintenance of operators an agent will set again."""
     from xenoovs.agent.runtime_file import parse_runtime
 
     with suppress(OSError, ValueError):
-        overrides = parse_runtime(places.runtime(bridge).read_bytes()).overrides
+        overrides = parse_runtime(find_places().runtime(bridge).read_bytes()).overrides
         names = ", ".join(f"{each.service}/{each.backend} {each.state}" for each in overrides)
         if names:
             echo(f"note: an agent that starts sets again what operators have set: {names}", err=True)

@@ -13,14 +13,13 @@ from xenoovs.regex import MULTILINE, regex
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.tape import passing_through
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_NOTHING_SEEN, EXIT_OK
-from xenoovs.terminal.options import OutputFormat
-from xenoovs.terminal.output import SarifResult, echo, print_table, print_text
+from xenoovs.terminal.output import SarifResult, answer, echo, print_table, print_text
 from xenoovs.terminal.reach import open_record
 
 _DRIVER = regex(r"^(driver|firmware-version): (.+)$", MULTILINE)
 
 
-def compare(before: Path, after: Record, file: Path, output: OutputFormat) -> int:
+def compare(before: Path, after: Record, file: Path) -> int:
     """Show what got worse since the record in a file, and return the exit status. `file`: that of the record `after`.
     Raises OSError, FileUnusable."""
     records = (open_record(before), after)
@@ -29,7 +28,7 @@ def compare(before: Path, after: Record, file: Path, output: OutputFormat) -> in
     both = versions[0].keys() & versions[1].keys()
     known = ({name: found for name, found in each.items() if name in both} for each in versions)
     comparison = Comparison(*map(_side, records, known))
-    output.show(lambda: to_json(comparison), lambda: _show(comparison), lambda: _findings(comparison, str(file)))
+    answer(lambda: to_json(comparison), lambda: _show(comparison), lambda: _findings(comparison, str(file)))
     nothing = EXIT_NOTHING_SEEN if comparison.is_silent else EXIT_OK
     return EXIT_DIFFERS if comparison.worse else nothing
 

@@ -25,8 +25,16 @@ from xenoovs.openflow.group import with_groups
 from xenoovs.openflow.text import render_flow, render_flow_to_send, render_group_mod
 from xenoovs.terminal.completion import complete_template
 from xenoovs.terminal.load import load, load_resolved
-from xenoovs.terminal.options import OutputFormat, config_argument, findings_option
-from xenoovs.terminal.output import SarifResult, echo, print_table, print_text
+from xenoovs.terminal.options import config_argument, findings_option
+from xenoovs.terminal.output import (
+    SarifResult,
+    answer,
+    echo,
+    is_text,
+    output_format,
+    print_table,
+    print_text,
+)
 
 if TYPE_CHECKING:
     from xenoovs.migrate.draft import Draft, DraftSwitch
@@ -156,7 +164,7 @@ def _text(file: Path) -> str:
     "--flows", is_flag=True, help="Print the OpenFlow flows instead, as `ovs-ofctl --names --no-stats dump-flows` does."
 )
 @findings_option
-def validate_command(config: Path, *, flows: bool, output: OutputFormat) -> None:
+def validate_command(config: Path, *, flows: bool) -> None:
     """Check the config FILE, and report mistakes with file, line and column: all wrong values at once, then
     values that contradict each other.
 
@@ -168,26 +176,26 @@ def validate_command(config: Path, *, flows: bool, output: OutputFormat) -> None
     in_switch`, `bundle` instead of `add-flows` does. No switch is needed.
     """
     if flows:
-        _print_flows(config, output)
+        _print_flows(config)
         return
     try:
         balancer = load(config, of_dpu=True)
     except ConfigError as error:
-        if output is OutputFormat.SARIF:
+        if output_format() == "sarif":
             mistakes = error.findings
-            output.show(dict, lambda: None, lambda: map(_mistake, mistakes))
+            answer(dict, lambda: None, lambda: map(_mistake, mistakes))
         raise
     program = compile_config(balancer)
     services, notes = [_facts(service) for service in program.services], check_clients(program)
     profile, version = Profile.TC, render_version(DEFAULT_VERSION)
     encrypted = balancer.cpu_encrypted_ports
     offload = describe(check_program(program, profile=profile, version=DEFAULT_VERSION, encrypted=encrypted))
-    if output is not OutputFormat.TEXT:
+    if not is_text():
         lint = {"profile": profile.value, "ovs": version, "summary": offload}
         documents = [{"service": note.service, "note": note.cost.value, "text": note.text} for note in notes]
         document = {"valid": True, "flows": len(program.flows), "services": services, "notes": documents, "lint": lint}
         found = [SarifResult(each.cost.value, "note", f"{each.service}: {each.text}", str(config)) for each in notes]
-        output.show(lambda: document, lambda: None, lambda: found)
+        answer(lambda: document, lambda: None, lambda: found)
         return
     rows = [
         [percent(value) if name == "tolerance" else str(value) for name, value in facts.items()] for facts in services
@@ -217,12 +225,12 @@ def _facts(compiled: ServiceProgram) -> dict[str, Any]:
     }
 
 
-def _print_flows(config: Path, output: OutputFormat) -> None:
+def _print_flows(config: Path) -> None:
     program = compile_config(load_resolved(config))
     groups, flows = with_groups(sorted_flows(program.flows))
     lines = [render_group_mod(GroupMod(Command.ADD, group)) for group in groups]
     lines += [f"{'flow add ' if groups else ''}{render_flow_to_send(flow)}" for flow in flows]
-    output.show(lambda: _document(program), lambda: echo("\n".join(lines)))
+    answer(lambda: _document(program), lambda: echo("\n".join(lines)))
 
 
 def _document(program: Program) -> dict[str, object]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,17 +13,17 @@ import click
 
 from xenoovs.display import decimal, percent
 from xenoovs.errors import AgentMissing, RequestRefused, first_names
-from xenoovs.terminal.agent_client import Where, agent_command, agent_options, change, find_client
+from xenoovs.terminal.agent_client import agent_command, agent_options, change, find_client
 from xenoovs.terminal.completion import complete_backend
+from xenoovs.terminal.defaults import option
 from xenoovs.terminal.options import (
-    OutputFormat,
     backend_and_weight,
     backend_argument,
     backend_words,
     output_option,
     time_option,
 )
-from xenoovs.terminal.output import echo, print_json
+from xenoovs.terminal.output import echo, is_text, print_json
 from xenoovs.terminal.reach import find_places
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ _for_option = time_option("--for", help="Revert it after TIME, such as 30m, also
 @click.option(
     "--now", is_flag=True, help="Put it in maintenance at once: no clients, even as the last backend, and no probes."
 )
-def drain_command(*, words: tuple[str, ...], for_s: float | None, now: bool, where: Where, output: OutputFormat) -> int:
+def drain_command(*, words: tuple[str, ...], for_s: float | None, now: bool) -> int:
     """Drain BACKEND of SERVICE: its clients go to the other backends, by weight.
 
     Without SERVICE, drain a server in all services, in one change: BACKEND is then a name, or the MAC or the address of
@@ -54,17 +53,17 @@ def drain_command(*, words: tuple[str, ...], for_s: float | None, now: bool, whe
     --for. Drain a server before you work on it (HAProxy: state `drain`). Use --now while it must not be reached
     (HAProxy: state `maint`).
     """
-    return change(where, output, "maintenance" if now else "drain", backend_request(words, for_s))
+    return change("maintenance" if now else "drain", backend_request(words, for_s))
 
 
 @agent_command("reset")
 @backend_argument
-def reset_command(*, words: tuple[str, ...], where: Where, output: OutputFormat) -> int:
+def reset_command(*, words: tuple[str, ...]) -> int:
     """Reset BACKEND of SERVICE, or a server in all services, to what the config says.
 
     Ends a drain, maintenance (`drain --now`) or another weight.
     """
-    return change(where, output, "reset", backend_request(words))
+    return change("reset", backend_request(words))
 
 
 def backend_request(words: tuple[str, ...], for_s: float | None = None) -> dict[str, object]:
@@ -77,7 +76,7 @@ def backend_request(words: tuple[str, ...], for_s: float | None = None) -> dict[
 @agent_command("weight")
 @click.argument("words", nargs=-1, required=True, metavar="SERVICE BACKEND [WEIGHT]", shell_complete=complete_backend)
 @_for_option
-def weight_command(*, words: tuple[str, ...], for_s: float | None, where: Where, output: OutputFormat) -> int | None:
+def weight_command(*, words: tuple[str, ...], for_s: float | None) -> int | None:
     """Override the weight of BACKEND of SERVICE with WEIGHT, relative to the other backends. Without WEIGHT, show it.
 
     SERVICE/BACKEND is the same as SERVICE BACKEND.
@@ -87,15 +86,15 @@ def weight_command(*, words: tuple[str, ...], for_s: float | None, where: Where,
     """
     service, backend, weight = backend_and_weight(words)
     if weight is None:
-        _show_weight(where, service, backend, output=output)
+        _show_weight(service, backend)
         return None
-    return change(where, output, "weight", {**backend_request((service, backend), for_s), "weight": weight})
+    return change("weight", {**backend_request((service, backend), for_s), "weight": weight})
 
 
-def _show_weight(where: Where, service: str, backend: str, *, output: OutputFormat) -> None:
+def _show_weight(service: str, backend: str) -> None:
     from xenoovs.show.snapshot import parse_snapshot
 
-    services = {one.name: one for one in parse_snapshot(find_client(where).ask("status")["snapshot"]).services}
+    services = {one.name: one for one in parse_snapshot(find_client().ask("status")["snapshot"]).services}
     if service not in services:
         raise click.UsageError(
             f"The agent has no service {service}; it has {first_names([*services])}. Write SERVICE/BACKEND [WEIGHT]."
@@ -104,7 +103,7 @@ def _show_weight(where: Where, service: str, backend: str, *, output: OutputForm
     if backend not in backends:
         raise click.UsageError(f"Service {service} has no backend {backend}; it has {first_names([*backends])}.")
     found = backends[backend]
-    if output is OutputFormat.JSON:
+    if not is_text():
         print_json({key: getattr(found, key) for key in ("weight", "weight_in_use", "target_share", "share")})
     else:
         echo(
@@ -117,7 +116,7 @@ def _show_weight(where: Where, service: str, backend: str, *, output: OutputForm
 @click.option("--paths", is_flag=True, help="Only moves of blocks between the paths of tunnels.")
 @click.option("--end", is_flag=True, help="End the pause: resume reconciliation, or with --paths those moves.")
 @agent_command("pause")
-def pause_command(*, withdraw: bool, paths: bool, end: bool, where: Where, output: OutputFormat) -> int:
+def pause_command(*, withdraw: bool, paths: bool, end: bool) -> int:
     """Pause reconciliation, and keep monitoring; or resume it with --end.
 
     The agent changes nothing on the bridge until `xenoovs pause --end`, also after a restart: there is no failover.
@@ -132,24 +131,27 @@ def pause_command(*, withdraw: bool, paths: bool, end: bool, where: Where, outpu
             f"--withdraw goes with a pause of the whole bridge: leave --{'end' if end else 'paths'} out."
         )
     name = "resume" if end else "pause"
-    return change(where, output, f"paths/{name}" if paths else name, {"withdraw": True} if withdraw else None)
+    return change(f"paths/{name}" if paths else name, {"withdraw": True} if withdraw else None)
 
 
 @agent_command("confirm")
-def confirm_command(*, where: Where, output: OutputFormat) -> int:
+def confirm_command() -> int:
     """Confirm a change that would be rolled back: of `xenoovs apply --confirm`, or of an agent with --confirm."""
-    if where.control is None:
-        places = find_places(where.db, where.lab)
-        if (waiting := _waiting(places, where.bridge)) is not None:
-            where = replace(where, control=waiting)
-        elif not any(map(_may_answer, places.sockets() if where.bridge is None else [places.socket(where.bridge)])):
+    from xenoovs.agent.control.client import Client
+
+    client, bridge = None, option("bridge")
+    if option("control") is None:
+        places = find_places()
+        if (waiting := _waiting(places, bridge)) is not None:
+            client = Client(waiting)
+        elif not any(map(_may_answer, places.sockets() if bridge is None else [places.socket(bridge)])):
             raise RequestRefused(
                 "nothing waits to be confirmed: neither an `xenoovs apply` nor an agent answers at a socket in "
                 f"{places.run}; a change that was not confirmed in time was rolled back",
                 status=409,
                 code="nothing_waits",
             )
-    return change(where, output, "confirm")
+    return change("confirm", client=client)
 
 
 def _may_answer(path: Path) -> bool:
@@ -180,23 +182,23 @@ _RETRY_S = 0.5
 @click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Only the last N events so far.")
 @agent_options
 @output_option
-def logs_command(*, follow: bool, lines: int | None, where: Where, output: OutputFormat) -> None:
+def logs_command(*, follow: bool, lines: int | None) -> None:
     """Show the last events of the running agent, at most 1,000, oldest first.
 
     With -o json, one JSON object a line.
     """
-    client = find_client(where)
+    client = find_client()
     found = client.ask("events")
     events = found["events"]
     for event in events if lines is None else events[max(0, len(events) - lines) :]:
-        _show_event(event, output)
+        _show_event(event)
     position = found["started_s"], found["last"]
     while follow:
-        position = _follow(client, position, output)
+        position = _follow(client, position)
         time.sleep(_RETRY_S)
 
 
-def _follow(client: Client, position: tuple[float, int], output: OutputFormat) -> tuple[float, int]:
+def _follow(client: Client, position: tuple[float, int]) -> tuple[float, int]:
     """Show events after a position until the agent ends. Return the new position: start of the agent, last number."""
     started_s, last = position
     try:
@@ -205,15 +207,15 @@ def _follow(client: Client, position: tuple[float, int], output: OutputFormat) -
             # The agent was restarted, and counts from 1 again.
             started_s, last = now_s, 0
         for event in client.events(last):
-            _show_event(event, output)
+            _show_event(event)
             last = event["number"]
     except AgentMissing:
         pass
     return started_s, last
 
 
-def _show_event(event: dict[str, Any], output: OutputFormat) -> None:
-    if output is OutputFormat.JSON:
+def _show_event(event: dict[str, Any]) -> None:
+    if not is_text():
         echo(json.dumps(event))
         return
     from xenoovs.log import render_facts

@@ -21,8 +21,8 @@ from xenoovs.model.remote import every_service
 from xenoovs.partition.clients import Suggestion
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
 from xenoovs.terminal.load import check_service, load, load_resolved
-from xenoovs.terminal.options import FILE, OutputFormat, bridge_command, service_option
-from xenoovs.terminal.output import echo, print_error, print_json, print_table, print_text
+from xenoovs.terminal.options import FILE, bridge_command, service_option
+from xenoovs.terminal.output import answer, echo, is_text, print_error, print_json, print_table, print_text
 from xenoovs.terminal.reach import reach
 
 INSTALLED = "installed"
@@ -44,14 +44,11 @@ _DEPTH_KEYS = ("depth", "selected", "low", "ideal", "entropy")
 def decision_command(
     config: Path,
     *,
-    db: str | None,
-    lab: str | None,
     installed: bool,
     offline: bool,
     other: str | None,
     clients: Path | None,
     service: str | None,
-    output: OutputFormat,
 ) -> int:
     """Show which backend serves which clients of the config FILE.
 
@@ -73,7 +70,7 @@ def decision_command(
     if clients is not None:
         if installed or other is not None:
             raise click.UsageError("--clients reads no bridge: leave --installed and --diff out.")
-        return analyse(config, clients, service=service, output=output)
+        return analyse(config, clients, service=service)
     if service is not None:
         raise click.UsageError("--service goes with --clients.")
     if offline and (installed or other == INSTALLED):
@@ -82,7 +79,7 @@ def decision_command(
     configured = every_service(balancer)
     ids = service_ids(service.claim for service in configured)
     names = {ids[service.claim]: service.name for service in configured}
-    engine = None if offline else Engine(reach(db, lab))
+    engine = None if offline else Engine(reach())
     if engine is None:
         decision, transition = compile_config(balancer).decision, Transition()
     elif installed:
@@ -91,11 +88,11 @@ def decision_command(
         target = engine.plan(balancer, PlanOptions(partial=True)).target
         decision, transition = target.decision, target.transition
     if other is None:
-        output.show(lambda: decision_document(decision, names), lambda: _show(balancer, names, decision, transition))
+        answer(lambda: decision_document(decision, names), lambda: _show(balancer, names, decision, transition))
         return EXIT_OK
     before = engine.decision(balancer)[0] if engine is not None and other == INSTALLED else _load(other)
     differences = compare(before, decision)
-    output.show(
+    answer(
         lambda: {"services": [_document(each, names) for each in differences]},
         lambda: _show_differences(differences, names),
     )
@@ -157,7 +154,7 @@ def _name(difference: ServiceDifference, names: dict[int, str]) -> str:
 # How evenly real clients would spread.
 
 
-def analyse(config: Path, clients: Path, *, service: str | None, output: OutputFormat) -> int:
+def analyse(config: Path, clients: Path, *, service: str | None) -> int:
     """Print how evenly clients would spread over the backends of a config, and return the exit status."""
     if str(config) == str(clients) == "-":
         raise click.UsageError("standard input can be only one of FILE and --clients.")
@@ -169,7 +166,7 @@ def analyse(config: Path, clients: Path, *, service: str | None, output: OutputF
     by_address = [one.name for one in selected if one.key.field is KeyField.SOURCE_ADDRESS]
     skipped = [one for one in selected if one.name not in by_address]
     spreads = tuple(_spreads(balancer, parsed, only=by_address))
-    if output is OutputFormat.JSON:
+    if not is_text():
         print_json({**_clients_document(parsed, spreads), "skipped": [one.name for one in skipped]})
     else:
         for spread in spreads:

@@ -27,11 +27,11 @@ from xenoovs.show.snapshot import (
     backend_rows,
     parse_snapshot,
 )
-from xenoovs.terminal.agent_client import Where, agent_of, agent_options, find_client
+from xenoovs.terminal.agent_client import agent_of, agent_options, find_client, is_agent_named
 from xenoovs.terminal.defaults import find_config
 from xenoovs.terminal.load import load_resolved
-from xenoovs.terminal.options import OutputFormat, backend_argument, output_option
-from xenoovs.terminal.output import echo, print_json, print_text
+from xenoovs.terminal.options import backend_argument, output_option
+from xenoovs.terminal.output import echo, is_text, print_json, print_text
 from xenoovs.terminal.reach import reach, where_of
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Described:
     "--config", type=click.Path(path_type=Path), metavar="FILE", help="Config of the bridge without an agent."
 )
 @output_option
-def describe_command(*, words: tuple[str, ...], where: Where, config: Path | None, output: OutputFormat) -> None:
+def describe_command(*, words: tuple[str, ...], config: Path | None) -> None:
     """Show everything about BACKEND of SERVICE, or about a server in all services.
 
     Without SERVICE, BACKEND is a name, or the MAC or the address of the server. SERVICE/BACKEND is the same as SERVICE
@@ -79,20 +79,20 @@ def describe_command(*, words: tuple[str, ...], where: Where, config: Path | Non
     names = () if balancer is None else (balancer.uplinks.label, balancer.uplinks.bridge)
     found: Facts | None = None
     try:
-        client = agent_of(where, *names) or (find_client(where) if balancer is None else None)
+        client = agent_of(*names) or (find_client() if balancer is None else None)
         found = None if client is None else _from_agent(client)
     except AgentMissing:
-        if balancer is not None or where.control is not None or where.bridge is not None:
+        if balancer is not None or is_agent_named():
             raise
     source = "bridge" if found is None else "agent"
     if found is None:
-        config = config or find_config(where.lab, instead="--config FILE")
+        config = config or find_config("--config FILE")
         balancer = balancer or load_resolved(config, of_dpu=True)
-        switch = reach(where.db, where.lab)
-        found = _from_bridge(balancer, switch, where_of(switch.endpoint, config=config, lab=where.lab))
+        switch = reach()
+        found = _from_bridge(balancer, switch, where_of(switch.endpoint, config))
     snapshot, blocks_of, remarks = found
     described = tuple(_described(snapshot, blocks_of, request))
-    if output is OutputFormat.JSON:
+    if not is_text():
         print_json({"from": source, "backends": [_document(each) for each in described]})
         return
     if source == "bridge":

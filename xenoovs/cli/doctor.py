@@ -56,16 +56,15 @@ from xenoovs.switch.netns import HERE, Netns, run_changes
 from xenoovs.switch.tape import is_replaying
 from xenoovs.switch.vswitchd import netns_of
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
-from xenoovs.terminal.defaults import environment_config, find_config, labs
+from xenoovs.terminal.defaults import environment_config, find_config, labs, option
 from xenoovs.terminal.load import load, resolved
 from xenoovs.terminal.options import (
-    OutputFormat,
     optional_config_argument,
     output_option,
     record_option,
     switch_options,
 )
-from xenoovs.terminal.output import confirm, echo, print_json, print_table, print_text
+from xenoovs.terminal.output import answer, confirm, echo, is_text, print_json, print_table, print_text
 from xenoovs.terminal.reach import connect, where_of
 
 if TYPE_CHECKING:
@@ -101,14 +100,11 @@ _COLOUR = {CheckState.OK: "green", CheckState.WRONG: "red", CheckState.UNKNOWN: 
 def doctor_command(
     config: Path | None,
     *,
-    db: str | None,
-    lab: str | None,
     fix: bool,
     restart_ovs: bool,
     backends: bool,
     setting: str | None,
     yes: bool,
-    output: OutputFormat,
 ) -> int:
     """Check everything that hardware offload needs, from ovs-vswitchd to the NIC; change nothing without an option.
 
@@ -136,45 +132,43 @@ def doctor_command(
     if yes and not (fix or setting or restart_ovs):
         raise click.UsageError("--yes goes with --fix, --set or --restart-ovs.")
     if not is_restart:
-        config = config or (find_config(lab) if backends else environment_config())
-    balancer, switch = None if config is None else load(config, of_dpu=True), connect(db, lab)
+        config = config or (find_config() if backends else environment_config())
+    balancer, switch = None if config is None else load(config, of_dpu=True), connect()
     check_reachable(switch.endpoint)
-    place = labs().open_lab(lab) if lab else None
-    show: Callable[[str], None] = echo if output is OutputFormat.TEXT else lambda _text: None
-    target = where_of(switch.endpoint, config=config, lab=lab)
+    place = labs().open_lab(lab) if (lab := option("lab")) else None
+    show: Callable[[str], None] = echo if is_text() else lambda _text: None
+    target = where_of(switch.endpoint, config)
     question = Question(balancer, switch, place, target=target, backends=backends)
     if is_restart:
         order = _restart_order(question)
         confirm("Restart Open vSwitch now?", yes=yes)
         done = _detached(lambda: _planned_restart(question, order))
-        output.show(lambda: restart_document(done), lambda: echo("\n".join(restart_lines(done))))
+        answer(lambda: restart_document(done), lambda: echo("\n".join(restart_lines(done))))
         return EXIT_OK
     if setting:
         document = _set_offload(question, show, wanted=setting == "offload=on", yes=yes)
-        output.show(lambda: document, lambda: None)
+        answer(lambda: document, lambda: None)
         return EXIT_OK
     if balancer is not None:
         question = replace(question, balancer=resolved(balancer))
-    return _check(question, show, output, fix=fix, restart_ovs=restart_ovs, yes=yes)
+    return _check(question, show, fix=fix, restart_ovs=restart_ovs, yes=yes)
 
 
-def _check(
-    question: Question, show: Callable[[str], None], output: OutputFormat, *, fix: bool, restart_ovs: bool, yes: bool
-) -> int:
+def _check(question: Question, show: Callable[[str], None], *, fix: bool, restart_ovs: bool, yes: bool) -> int:
     """Print the checks of one bridge or of the host, and apply the fixes. Return the exit status."""
     target = question.target
     checks, document = _examine(question), dict[str, Any]()
-    if output is OutputFormat.TEXT:
+    if is_text():
         _show_checks(checks, target)
     if fix and not is_running(checks):
         show("\n--fix does nothing while Open vSwitch does not answer: fix that first")
     elif fix:
         document = _fix(question, checks, show, restart_ovs=restart_ovs, yes=yes)
         checks = document.pop("checks")
-        if document and output is OutputFormat.TEXT:
+        if document and is_text():
             echo("\nafter the fixes:")
             _show_checks(checks, target)
-    if output is OutputFormat.TEXT:
+    if is_text():
         counts = Counter(check.state for check in checks)
         echo("\n" + ", ".join(click.style(f"{counts[state]} {state.value}", fg=_COLOUR[state]) for state in CheckState))
     else:

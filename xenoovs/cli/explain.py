@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from xenoovs.errors import did_you_mean
-from xenoovs.terminal.options import OutputFormat, output_option
-from xenoovs.terminal.output import echo, print_json, print_table, print_text
+from xenoovs.terminal.options import output_option
+from xenoovs.terminal.output import answer, echo, is_text, print_json, print_table, print_text
 
 if TYPE_CHECKING:
     from xenoovs.model.explain import ConfigKey
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.argument("key", required=False, default="", metavar="[KEY]")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema (draft 2020-12) of the config, for editors.")
 @output_option
-def explain_command(key: str, *, schema: bool, output: OutputFormat) -> None:
+def explain_command(key: str, *, schema: bool) -> None:
     """Explain KEY of the config: its meaning, its values and its default. Without KEY, list the keys of the file.
 
     KEY is a path such as `services.backends.mac`, or its end: `max_down`, `health.port`. Indexes as in the path of an
@@ -48,11 +48,11 @@ def explain_command(key: str, *, schema: bool, output: OutputFormat) -> None:
 
     keys = all_keys()
     if not key:
-        _show_list([each for each in keys if "." not in each.path], output)
+        _show_list([each for each in keys if "." not in each.path])
         return
     found = _find(re.sub(r"\[[0-9]+\]", "", key), keys)
     inside = [each for each in keys if each.path.rpartition(".")[0] == found[0].path]
-    if output is OutputFormat.JSON:
+    if not is_text():
         print_json(
             {**_document(found[0]), "places": [each.path for each in found], "keys": list(map(_document, inside))}
         )
@@ -60,7 +60,7 @@ def explain_command(key: str, *, schema: bool, output: OutputFormat) -> None:
     _show(found)
     if inside:
         echo()
-        _show_list(inside, output)
+        _show_list(inside)
 
 
 def _find(text: str, keys: tuple[ConfigKey, ...]) -> list[ConfigKey]:
@@ -93,9 +93,9 @@ def _show(found: list[ConfigKey]) -> None:
         print_text(first.meaning)
 
 
-def _show_list(keys: list[ConfigKey], output: OutputFormat) -> None:
+def _show_list(keys: list[ConfigKey]) -> None:
     rows = [[each.name, each.kind, "required" if each.is_required else each.default or "-"] for each in keys]
-    output.show(lambda: {"keys": list(map(_document, keys))}, lambda: print_table(["KEY", "VALUE", "DEFAULT"], rows))
+    answer(lambda: {"keys": list(map(_document, keys))}, lambda: print_table(["KEY", "VALUE", "DEFAULT"], rows))
 
 
 def _document(key: ConfigKey) -> dict[str, object]:

@@ -10,12 +10,11 @@ import click
 
 from xenoovs.engine.history import History, histories
 from xenoovs.errors import ListenError, XenoovsError
-from xenoovs.terminal.agent_client import Where
 from xenoovs.terminal.command import EXIT_OK
-from xenoovs.terminal.completion import chosen_lab, offering
+from xenoovs.terminal.completion import choose_lab, offering
 from xenoovs.terminal.load import answer_each, resolved
-from xenoovs.terminal.options import EntryNumber, OutputFormat, output_option, switch_options
-from xenoovs.terminal.output import echo, print_json, print_table, print_text
+from xenoovs.terminal.options import EntryNumber, output_option, switch_options
+from xenoovs.terminal.output import answer, echo, is_text, print_json, print_table, print_text
 from xenoovs.terminal.reach import find_places, reach
 
 if TYPE_CHECKING:
@@ -23,18 +22,18 @@ if TYPE_CHECKING:
     from xenoovs.switch.api import Switch
 
 
-def history_of(where: Where, bridge: str) -> History | None:
+def history_of(bridge: str) -> History | None:
     """Return the history of a bridge; None if there is no directory for it."""
     try:
-        return History(bridge, find_places(where.db, where.lab).history(bridge))
+        return History(bridge, find_places().history(bridge))
     except ListenError:
         return None
 
 
-def find_history(*, bridge: str | None, db: str | None, lab: str | None) -> History:
+def find_history(bridge: str | None) -> History:
     """Return the history of a bridge; without a name, that of the only bridge with a history. Raises click.UsageError,
     LabError, ListenError."""
-    places = find_places(db, lab)
+    places = find_places()
     if bridge is not None:
         return History(bridge, places.history(bridge))
     found = histories(places.state)
@@ -64,13 +63,15 @@ def is_installed(switch: Switch, entry: HistoryEntry) -> bool:
 @offering
 def complete_history_bridge(context: click.Context) -> Iterable[str]:
     """Offer the bridges that have a history."""
-    return [found.bridge for found in histories(find_places(context.params.get("db"), chosen_lab(context)).state)]
+    choose_lab(context)
+    return [found.bridge for found in histories(find_places().state)]
 
 
 @offering
 def complete_history_number(context: click.Context) -> Iterable[tuple[str, str]]:
     """Offer the entries of a history."""
-    history = find_history(bridge=context.params.get("bridge"), db=context.params.get("db"), lab=chosen_lab(context))
+    choose_lab(context)
+    history = find_history(context.params.get("bridge"))
     return [(str(number), history.load(number).command) for number in history.numbers]
 
 
@@ -84,9 +85,7 @@ bridge_option = click.option(
 @bridge_option
 @switch_options
 @output_option
-def history_command(
-    number: int | None, *, bridge: str | None, db: str | None, lab: str | None, output: OutputFormat
-) -> int:
+def history_command(number: int | None, *, bridge: str | None) -> int:
     """Show what `apply` did to a bridge, or to each one: when, by whom, and what changed.
 
     With NUMBER, print the config of that entry as YAML, in normal form; with -o json, the whole entry.
@@ -94,20 +93,20 @@ def history_command(
     The newest 20 entries are stored, readable only by the user who applied them. Changes that an agent makes
     are in its log (`xenoovs logs`).
     """
-    several = [] if number is not None or bridge is not None else histories(find_places(db, lab).state)
+    several = [] if number is not None or bridge is not None else histories(find_places().state)
     if len(several) > 1:
-        works = {each.bridge: partial(_show_history, each, db, lab, output) for each in several}
-        return answer_each(works, output)
-    history = find_history(bridge=bridge, db=db, lab=lab)
+        works = {each.bridge: partial(_show_history, each) for each in several}
+        return answer_each(works)
+    history = find_history(bridge)
     if number is None:
-        return _show_history(history, db, lab, output)
+        return _show_history(history)
     entry = history.load(number)
     head = f"# {entry.number}: {entry.command}, {entry.local_time}, {entry.user}; {entry.changed}\n"
-    output.show(lambda: entry.model_dump(mode="json"), lambda: echo(head + entry.config.text, nl=False))
+    answer(lambda: entry.model_dump(mode="json"), lambda: echo(head + entry.config.text, nl=False))
     return EXIT_OK
 
 
-def _show_history(history: History, db: str | None, lab: str | None, output: OutputFormat) -> int:
+def _show_history(history: History) -> int:
     """Print the entries of a bridge, and whether it has the flows of the last one. Return the exit status."""
     entries: list[HistoryEntry] = []
     unusable: list[str] = []
@@ -119,10 +118,10 @@ def _show_history(history: History, db: str | None, lab: str | None, output: Out
     installed, problem = None, ""
     if entries:
         try:
-            installed = entries[-1].number if is_installed(reach(db, lab), entries[-1]) else None
+            installed = entries[-1].number if is_installed(reach(), entries[-1]) else None
         except XenoovsError as error:
             problem = str(error)
-    if output is OutputFormat.JSON:
+    if not is_text():
         documents = [
             entry.model_dump(mode="json", exclude={"config": {"lines"}, "decision": True}) for entry in entries
         ]
@@ -136,7 +135,7 @@ def _show_history(history: History, db: str | None, lab: str | None, output: Out
         echo(f"warning: {text}", err=True)
     if problem:
         echo(f"warning: not compared with the bridge: {problem}", err=True)
-    elif output is OutputFormat.TEXT and entries:
+    elif is_text() and entries:
         echo()
         print_text(_standing(history.bridge, entries[-1].number, is_there=installed is not None))
     return EXIT_OK

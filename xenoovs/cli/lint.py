@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
 from xenoovs.compile.offloadable.check import (
     Offloadability,
@@ -42,14 +41,14 @@ from xenoovs.terminal.defaults import environment_config, find_config
 from xenoovs.terminal.load import load
 from xenoovs.terminal.options import (
     FILE,
-    OutputFormat,
     enum_option,
     findings_option,
+    given_option,
     optional_config_argument,
     record_option,
     version_of_option,
 )
-from xenoovs.terminal.output import SarifResult, echo, print_table, print_text
+from xenoovs.terminal.output import SarifResult, answer, echo, print_table, print_text
 from xenoovs.terminal.reach import connect
 
 _MEGAFLOW = regex(r"^(?:ufid:|[^#\n]*recirc_id\([^\n]*in_port\()[^\n]* packets:[^\n]* actions:", MULTILINE)
@@ -136,7 +135,6 @@ def lint_command(
     client_macs: int | None,
     strict: bool,
     everything: bool,
-    output: OutputFormat,
 ) -> int:
     """Check for each flow, without any NIC, whether it can be offloaded, why not, and what it costs.
 
@@ -158,7 +156,7 @@ def lint_command(
     or its table is too small, 1: it could not check.
     """
     if flows is None:
-        config = config or (environment_config() if is_replaying() else find_config(None, instead="--flows FLOWS"))
+        config = config or (environment_config() if is_replaying() else find_config("--flows FLOWS"))
     if groups is not None and flows is None:
         raise click.UsageError("--groups needs --flows.")
     dumped = None if flows is None else _read_flows(flows)
@@ -167,9 +165,8 @@ def lint_command(
     at_least = Offload.HW if everything else Offload.DEPENDS
     balancer = None if config is None else load(config, of_dpu=True)
     if is_replaying():
-        is_given = click.get_current_context().get_parameter_source("version") is not ParameterSource.DEFAULT
         dumped, known_groups, found = _recorded(None if balancer is None else balancer.uplinks.bridge)
-        version = version if is_given or found is None else version_of_option(found)
+        version = version if given_option("version") or found is None else version_of_option(found)
 
     if balancer is None:
         dump = check_flows(dumped or (), profile=profile, version=version, groups=known_groups)
@@ -188,9 +185,7 @@ def lint_command(
             rewrites,
         )
     file = str(config or flows or "-")
-    output.show(
-        lambda: _document(lint, at_least), lambda: _show(lint, at_least), lambda: _findings(lint, at_least, file)
-    )
+    answer(lambda: _document(lint, at_least), lambda: _show(lint, at_least), lambda: _findings(lint, at_least, file))
     is_bad = any(result.in_software or (strict and result.undetermined) for result in lint.results())
     return EXIT_DIFFERS if is_bad or lint.is_table_full else EXIT_OK
 
@@ -218,7 +213,7 @@ def _recorded(bridge: str | None) -> tuple[tuple[Flow, ...], Mapping[int, OpenFl
     from xenoovs.switch.management import Ofctl
     from xenoovs.switch.vswitchd import read_version
 
-    switch = connect(None, None)
+    switch = connect()
     names = [state.name for state in switch.bridges()] if bridge is None else [bridge]
     if len(names) != 1:
         raise click.UsageError(f"The record has bridges {', '.join(names) or '(none)'}: give the config FILE of one.")

@@ -15,10 +15,10 @@ from xenoovs.show.column import Row, columns_of
 from xenoovs.show.conditions import addressed
 from xenoovs.show.paths import PATH_STYLES, PathState, PathView, RemoteView
 from xenoovs.show.terminal import STYLES
-from xenoovs.terminal.agent_client import Where, agent_command, change, find_client, options_of
+from xenoovs.terminal.agent_client import agent_command, change, find_client, options_of
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK, GuessingGroup
-from xenoovs.terminal.options import OutputFormat, time_option
-from xenoovs.terminal.output import echo, print_columns, print_text, repeat
+from xenoovs.terminal.options import time_option
+from xenoovs.terminal.output import answer, echo, print_columns, print_text, repeat
 
 _remote_argument = click.argument("remote", metavar="TUNNEL/REMOTE")
 
@@ -35,7 +35,7 @@ def paths_command() -> None:
 @click.option("--watch", is_flag=True, help="Repeat until interrupted.")
 @time_option("--interval", "1s", help="Time between two refreshes with --watch.")
 @agent_command("list")
-def list_command(*, watch: bool, interval_s: float, where: Where, output: OutputFormat) -> int:
+def list_command(*, watch: bool, interval_s: float) -> int:
     """Show each path with its state by probes and its blocks.
 
     EXCESS: how much later than the fastest path it answers, the median of the last nine rounds; WORST: the largest.
@@ -45,10 +45,10 @@ def list_command(*, watch: bool, interval_s: float, where: Where, output: Output
     """
 
     def show() -> int:
-        client = find_client(where)
+        client = find_client()
         found = client.ask("paths")
         remotes = [parse(RemoteView, remote, "a remote of an agent") for remote in found["remotes"]]
-        output.show(lambda: found, lambda: _show(remotes, found, options=options_of(client, where)))
+        answer(lambda: found, lambda: _show(remotes, found, options=options_of(client)))
         is_bad = any(each.paths_in(PathState.FAILED) or each.is_unknown or each.problem for each in remotes)
         return EXIT_DIFFERS if is_bad else EXIT_OK
 
@@ -57,41 +57,41 @@ def list_command(*, watch: bool, interval_s: float, where: Where, output: Output
 
 @click.argument("remote", metavar="[TUNNEL/REMOTE]", required=False)
 @agent_command("discover")
-def discover_command(*, remote: str | None, where: Where, output: OutputFormat) -> int:
+def discover_command(*, remote: str | None) -> int:
     """Search the source ports of paths again, for one remote or for all.
 
     Ports in use stay, unless two of them share a path. For tunnels with `discover: ttl`.
     """
-    return change(where, output, "paths/discover", {} if remote is None else {"remote": remote})
+    return change("paths/discover", {} if remote is None else {"remote": remote})
 
 
 @click.argument("path", metavar="[PATH]", required=False)
 @_remote_argument
 @click.option("--end", is_flag=True, help="End the pin of the remote.")
 @agent_command("pin")
-def pin_command(*, remote: str, path: str | None, end: bool, where: Where, output: OutputFormat) -> int:
+def pin_command(*, remote: str, path: str | None, end: bool) -> int:
     """Leave all blocks of a remote on PATH, whatever its state is, until `xenoovs paths pin TUNNEL/REMOTE --end`.
 
     The pin survives restarts of the agent.
     """
     if (path is None) is not end:
         raise click.UsageError("Give one of PATH and --end.")
-    return change(where, output, "paths/pin", {"remote": remote} if path is None else {"remote": remote, "path": path})
+    return change("paths/pin", {"remote": remote} if path is None else {"remote": remote, "path": path})
 
 
 @agent_command("plan")
-def plan_command(*, where: Where, output: OutputFormat) -> int:
+def plan_command() -> int:
     """Show the blocks that the next decision would move, also while moves are paused.
 
     The target is one of two random good paths, so the next decision may choose others. Exit status 2: blocks would
     move.
     """
-    found = find_client(where).ask("paths_plan")
+    found = find_client().ask("paths_plan")
     moves = [
         f"{move['remote']}: {counted(move['blocks'], 'block')} {move['path']} to {move['to']} ({move['reason']})"
         for move in found["moves"]
     ]
-    output.show(lambda: found, lambda: echo("\n".join(moves) or "no block would move"))
+    answer(lambda: found, lambda: echo("\n".join(moves) or "no block would move"))
     return EXIT_DIFFERS if found["moves"] else EXIT_OK
 
 
@@ -100,15 +100,15 @@ def plan_command(*, where: Where, output: OutputFormat) -> int:
 )
 @_remote_argument
 @agent_command("why")
-def why_command(*, remote: str, source_port: int | None, where: Where, output: OutputFormat) -> None:
+def why_command(*, remote: str, source_port: int | None) -> None:
     """Explain why the blocks of a remote are on their paths.
 
     For each path: its state with the figures behind it, and the last blocks that left it. The agent remembers moves
     since it started.
     """
     asked = {"remote": remote} if source_port is None else {"remote": remote, "source_port": source_port}
-    found = find_client(where).ask("paths_why", query=asked)
-    output.show(lambda: found, lambda: _explain(found))
+    found = find_client().ask("paths_why", query=asked)
+    answer(lambda: found, lambda: _explain(found))
 
 
 def _explain(found: Mapping[str, Any]) -> None:

@@ -23,18 +23,16 @@ from xenoovs.errors import counted, worded
 from xenoovs.model.next_hop import mac_and_port, written_and_port
 from xenoovs.openflow.flow import Flow, service_of
 from xenoovs.openflow.text import render_actions, render_flow
-from xenoovs.terminal.agent_client import Where
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK, file_behind, user_name
 from xenoovs.terminal.load import load, resolved
 from xenoovs.terminal.options import (
-    OutputFormat,
     bridge_command,
     hinting_partial,
     no_drain_option,
     partial_option,
     rebalance_option,
 )
-from xenoovs.terminal.output import echo, print_table, print_text
+from xenoovs.terminal.output import answer, echo, is_text, print_table, print_text
 from xenoovs.terminal.reach import reach, where_of
 
 _ROWS_SHOWN = 20
@@ -57,14 +55,11 @@ flows_option = click.option("--flows", "flows", is_flag=True, help="Show the flo
 def plan_command(
     config: Path,
     *,
-    db: str | None,
-    lab: str | None,
     rebalance: bool,
     partial: bool,
     no_drain: bool,
     flows: bool,
     out: Path | None,
-    output: OutputFormat,
 ) -> int:
     """Show what `apply` would change on the bridge of the config FILE; change nothing.
 
@@ -76,16 +71,16 @@ def plan_command(
 
     Exit status 0: nothing to do, 2: something differs.
     """
-    balancer, switch = load(config), reach(db, lab)
+    balancer, switch = load(config), reach()
     options = PlanOptions(rebalance=rebalance, drain=not no_drain, partial=partial)
     with hinting_partial():
         change = Engine(switch).plan(resolved(balancer), options)
-    change = with_names(change, history_of(Where(None, change.bridge, db, lab), change.bridge))
-    output.show(lambda: plan_document(change), lambda: show_plan(change, flows=flows))
+    change = with_names(change, history_of(change.bridge))
+    answer(lambda: plan_document(change), lambda: show_plan(change, flows=flows))
     if out is not None:
         _save(out, change, config=config, options=options)
-        if output is OutputFormat.TEXT:
-            command = where_of(switch.endpoint, config=None, lab=lab).text(join(["xenoovs", "apply", str(out)]))
+        if is_text():
+            command = where_of(switch.endpoint).text(join(["xenoovs", "apply", str(out)]))
             echo(f"saved: `{command}` makes exactly this change")
     return EXIT_OK if change.difference.is_empty else EXIT_DIFFERS
 

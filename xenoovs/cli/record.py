@@ -16,8 +16,8 @@ from xenoovs.switch.host_facts import check_reachable
 from xenoovs.switch.tape import passing_through
 from xenoovs.terminal.command import file_behind
 from xenoovs.terminal.completion import complete_bridge
-from xenoovs.terminal.options import OutputFormat, output_option, some_minutes, switch_options, time_option
-from xenoovs.terminal.output import echo
+from xenoovs.terminal.options import output_option, some_minutes, switch_options, time_option
+from xenoovs.terminal.output import answer, echo
 from xenoovs.terminal.reach import find_places, reach
 
 if TYPE_CHECKING:
@@ -51,12 +51,9 @@ def _ask_for_services(places: AgentPaths, bridge: str | None) -> None:
 def record_command(
     *,
     file: Path,
-    db: str | None,
-    lab: str | None,
     bridge: str | None,
     for_s: float,
     anonymous: bool,
-    output: OutputFormat,
 ) -> None:
     """Record everything about offload in one FILE, a tar.gz of text files with a manifest.
 
@@ -74,12 +71,12 @@ def record_command(
     target = file_behind(file, option="FILE")
     if not os.access(target.parent, os.W_OK):
         raise FileUnusable(file=str(file), reason=f"nothing can be written into {target.parent}")
-    switch = reach(db, lab)
+    switch = reach()
     check_reachable(switch.endpoint)
     recorder = Recorder(limit_s=for_s + _ASKING_S)
     with passing_through(recorder):
         states = take(switch, bridge, recorder, interval_s=for_s)
-        _ask_for_services(find_places(db, lab), bridge)
+        _ask_for_services(find_places(), bridge)
     names = [state.name for state in states]
     alter = Anonymizer() if anonymous else str
     size = write_record(target, recorder, switch.endpoint, alter=alter, bridges=names, anonymous=anonymous)
@@ -90,4 +87,4 @@ def record_command(
         for each in recorder.cut:
             echo(f"cut: {each}")
 
-    output.show(lambda: document, show)
+    answer(lambda: document, show)

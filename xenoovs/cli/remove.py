@@ -12,11 +12,11 @@ from xenoovs.openflow.flow import Flow
 from xenoovs.switch.api import require_not_of_ovn
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.vip_routes import VipRoutes, device_of
-from xenoovs.terminal.agent_client import Where, check_agent
+from xenoovs.terminal.agent_client import check_agent
 from xenoovs.terminal.defaults import find_config
 from xenoovs.terminal.load import load
-from xenoovs.terminal.options import OutputFormat, optional_config_argument, output_option, switch_options, yes_option
-from xenoovs.terminal.output import confirm, echo, print_json
+from xenoovs.terminal.options import optional_config_argument, output_option, switch_options, yes_option
+from xenoovs.terminal.output import confirm, echo, is_text, print_json
 from xenoovs.terminal.reach import reach
 
 
@@ -31,11 +31,8 @@ def remove_command(
     config: Path | None,
     *,
     everywhere: bool,
-    db: str | None,
-    lab: str | None,
     yes: bool,
     force: bool,
-    output: OutputFormat,
 ) -> None:
     """Remove the flows of xenoovs from the bridge of the config FILE, or from every bridge (--all).
 
@@ -48,8 +45,8 @@ def remove_command(
     if config is not None and everywhere:
         raise click.UsageError("Give the config FILE, or --all for every bridge.")
     if not everywhere:
-        config = config or find_config(lab, instead="--all")
-    switch = reach(db, lab)
+        config = config or find_config("--all")
+    switch = reach()
     states = {state.name: state for state in switch.bridges()}
     if config is None:
         bridges = [name for name, state in states.items() if state.ovn is None or not state.ovn.is_owner]
@@ -58,17 +55,17 @@ def remove_command(
     for state in (states[bridge] for bridge in bridges if bridge in states):
         require_not_of_ovn(state)
     for bridge in bridges:
-        check_agent(Where(None, None, db, lab), bridge, force=force, instead="stop the agent first")
+        check_agent(bridge, force=force, instead="stop the agent first")
     found = {bridge: [observed.flow for observed in switch.dump_flows(bridge)] for bridge in bridges}
-    removed, is_text = dict[str, int](), output is OutputFormat.TEXT
+    removed = dict[str, int]()
     try:
         for bridge, flows in found.items():
             removed[bridge] = _remove(bridge, flows, switch, yes=yes)
-            if is_text:
+            if is_text():
                 count = counted(len(flows), "flow")
                 echo(f"{bridge}: {count} removed" if flows else f"{bridge}: no flows of xenoovs to remove")
     finally:
-        if not is_text and (removed or not found):
+        if not is_text() and (removed or not found):
             print_json({"removed": removed})
 
 

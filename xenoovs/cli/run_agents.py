@@ -175,7 +175,7 @@ def run(options: Options) -> None:
     """Run agents until signals stop them. Raises click.UsageError, XenoovsError."""
     start_logging(is_json=options.log == "json")
     started = _starting()
-    switch = connect(options.db, options.lab)
+    switch = connect()
     places = local_places(switch, options)
     with ExitStack() as stack:
         config: ConfigFile | None = None

@@ -20,18 +20,17 @@ from xenoovs.show.conditions import addressed, is_as_desired, notices
 from xenoovs.show.paths import RemoteView
 from xenoovs.show.snapshot import BackendView, Snapshot, SwitchMove, backend_rows, parse_snapshot
 from xenoovs.show.terminal import STYLES
-from xenoovs.terminal.agent_client import Where, agent_of, agent_options, find_client, find_clients, options_of
+from xenoovs.terminal.agent_client import agent_of, agent_options, find_client, find_clients, is_agent_named, options_of
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.defaults import environment_config, find_config
 from xenoovs.terminal.load import answer_each, load, resolved
 from xenoovs.terminal.options import (
-    OutputFormat,
     duration_or_zero,
     optional_config_argument,
     output_option,
     time_option,
 )
-from xenoovs.terminal.output import echo, print_columns, print_text, repeat
+from xenoovs.terminal.output import answer, echo, print_columns, print_text, repeat
 from xenoovs.terminal.reach import reach, where_of
 
 if TYPE_CHECKING:
@@ -69,11 +68,9 @@ class StatusOptions:
     """The options of one call."""
 
     config: Path | None
-    where: Where
     from_bridge: bool
     watch: bool
     interval_s: float
-    output: OutputFormat
 
     def repeated(self, show: Callable[[], int], *, pause_s: float | None = None) -> int:
         """Show once, or repeatedly with --watch; return the exit status. `pause_s`: replaces the interval."""
@@ -113,23 +110,23 @@ def status_command(**given: Any) -> int:
     options = StatusOptions(**given)
     if options.watch and options.interval_s == 0:
         raise click.UsageError("--watch needs an --interval above 0.")
-    lab, is_named = options.where.lab, options.where.control is not None or options.where.bridge is not None
+    is_named = is_agent_named()
     config = options.config or (None if is_named else environment_config())
     if config is None and options.from_bridge:
-        config = find_config(lab)
+        config = find_config()
     try:
         if config is not None:
             return _of_config(config, options)
-        if is_named or options.watch or len(clients := find_clients(options.where)) < 2:
-            return _from_agent(find_client(options.where), options)
+        if is_named or options.watch or len(clients := find_clients()) < 2:
+            return _from_agent(find_client(), options)
         works = {name: partial(_from_agent, client, options, is_headed=True) for name, client in clients.items()}
-        return answer_each(works, options.output)
+        return answer_each(works)
     except AgentMissing as missing:
         missing.hint = "Without an agent, use `xenoovs status FILE`, which reads the bridge."
         if is_named or config is not None:
             raise
         try:
-            config = find_config(lab)
+            config = find_config()
         except click.UsageError:
             raise missing from None
     return _of_config(config, options)
@@ -139,7 +136,7 @@ def _of_config(config: Path, options: StatusOptions) -> int:
     """Show the bridge of a config, from its agent if it has one. Return the exit status."""
     balancer = resolved(load(config, of_dpu=True))
     names = balancer.uplinks.label, balancer.uplinks.bridge
-    client = None if options.from_bridge else agent_of(options.where, *names)
+    client = None if options.from_bridge else agent_of(*names)
     return _from_bridge(balancer, options, config) if client is None else _from_agent(client, options)
 
 
@@ -147,9 +144,9 @@ def _from_agent(client: Client, options: StatusOptions, *, is_headed: bool = Fal
     def show() -> int:
         document = client.ask("status")
         snapshot = parse_snapshot(document["snapshot"])
-        options.output.show(
+        answer(
             lambda: {"from": "agent", **document},
-            lambda: show_snapshot(snapshot, option=options_of(client, options.where), is_headed=is_headed),
+            lambda: show_snapshot(snapshot, option=options_of(client), is_headed=is_headed),
         )
         return EXIT_OK if is_as_desired(snapshot) else EXIT_DIFFERS
 
@@ -157,7 +154,7 @@ def _from_agent(client: Client, options: StatusOptions, *, is_headed: bool = Fal
 
 
 def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> int:
-    switch, bridge = reach(options.where.db, options.where.lab), balancer.uplinks.bridge
+    switch, bridge = reach(), balancer.uplinks.bridge
     source = f"from the flows of bridge {bridge}" + ("" if options.from_bridge else ", which has no agent")
     reports = _reports(balancer, switch, interval_s=options.interval_s)
 
@@ -167,7 +164,7 @@ def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> in
         # Imported after the reads that may fail, as it imports the engine.
         from xenoovs.cli.plan import drain_document
 
-        options.output.show(
+        answer(
             lambda: {
                 "from": "bridge",
                 "missing_flows": report.missing,
@@ -193,7 +190,7 @@ def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> in
         if not report.is_as_configured:
             missing = counted(report.missing, "flow")
             text = f"the bridge differs from the config: {missing} missing or changed, {report.foreign} unexpected"
-            target = where_of(switch.endpoint, config=config, lab=options.where.lab)
+            target = where_of(switch.endpoint, config)
             see = "its agent installs them" if target.is_of_fleet else f"see `{target.text('xenoovs plan FILE')}`"
             echo()
             print_text(f"{text}; {see}", fg="yellow")

@@ -20,9 +20,9 @@ from xenoovs.show.paths import PathState, RemoteView
 from xenoovs.show.screen import Ask, Layout, Size, framed, is_live, line, once_size, one_column, row_after, run_live
 from xenoovs.show.snapshot import BackendState, BackendView, ServiceView, Snapshot, backend_rows, parse_snapshot, totals
 from xenoovs.show.terminal import fit
-from xenoovs.terminal.agent_client import Where, agent_options, find_client, options_of
-from xenoovs.terminal.options import OutputFormat, live_interval_option, once_option, output_option
-from xenoovs.terminal.output import echo
+from xenoovs.terminal.agent_client import agent_options, find_client, options_of
+from xenoovs.terminal.options import live_interval_option, once_option, output_option
+from xenoovs.terminal.output import answer, echo, is_text
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
@@ -234,7 +234,7 @@ _LINES_AROUND = 6
 @live_interval_option
 @once_option
 @output_option
-def top_command(*, interval_s: float, once: bool, where: Where, output: OutputFormat) -> None:
+def top_command(*, interval_s: float, once: bool) -> None:
     """Show the backends of a running agent live: states, shares, packets, and how many are in hardware.
 
     TARGET: share of the clients by weight. TRAFFIC: share of the packets between the last two samples of the datapath.
@@ -246,16 +246,16 @@ def top_command(*, interval_s: float, once: bool, where: Where, output: OutputFo
     --once -o json prints one document, that of `xenoovs status -o json`, as soon as there are rates, after 6 s at most.
     """
     is_once = once or not is_live()
-    if output is OutputFormat.JSON and not is_once:
+    if not is_text() and not is_once:
         raise click.UsageError("-o json prints one document and ends: add --once.")
-    client = find_client(where)
+    client = find_client()
     if is_once:
-        _print_once(client, output, options=options_of(client, where))
+        _print_once(client, options=options_of(client))
         return
 
     run_live(
         interval_s,
-        View(_ask(client), options=options_of(client, where)),
+        View(_ask(client), options=options_of(client)),
         draw=frame,
         refresh=partial(_refreshed, client),
         press=partial(_press, client),
@@ -295,7 +295,7 @@ def _ask(client: Client) -> Snapshot:
     return parse_snapshot(client.ask("status")["snapshot"])
 
 
-def _print_once(client: Client, output: OutputFormat, *, options: str) -> None:
+def _print_once(client: Client, *, options: str) -> None:
     """Print the status with rates; without them if there are none in time."""
     deadline_s = time.monotonic() + _RATES_PATIENCE_S
     while True:
@@ -305,4 +305,4 @@ def _print_once(client: Client, output: OutputFormat, *, options: str) -> None:
             break
         time.sleep(_RETRY_S)
     lines = frame(View(snapshot, options=options), once_size())
-    output.show(lambda: {"from": "agent", **status}, lambda: echo("\n".join(lines)))
+    answer(lambda: {"from": "agent", **status}, lambda: echo("\n".join(lines)))

@@ -27,9 +27,10 @@ from xenoovs.openflow.text import render_flow
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.tape import is_replaying
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
+from xenoovs.terminal.defaults import option
 from xenoovs.terminal.load import load_resolved
-from xenoovs.terminal.options import OutputFormat, address, bridge_command, record_option
-from xenoovs.terminal.output import echo, print_json
+from xenoovs.terminal.options import address, bridge_command, record_option
+from xenoovs.terminal.output import echo, is_text, print_json
 from xenoovs.terminal.reach import reach
 
 _SOME_ADDRESSES = {4: ("192.0.2.1", "192.0.2.2"), 6: ("2001:db8::1", "2001:db8::2")}
@@ -68,8 +69,6 @@ class SwitchCheck:
 def trace_command(
     config: Path,
     *,
-    db: str | None,
-    lab: str | None,
     src: IPAddress,
     dst: IPAddress | None,
     protocol: str | None,
@@ -78,7 +77,6 @@ def trace_command(
     vlan: int | None,
     in_port: str | None,
     offline: bool,
-    output: OutputFormat,
 ) -> int:
     """Show which backend and which flows a client's packet meets.
 
@@ -95,11 +93,11 @@ def trace_command(
     check: SwitchCheck | None = None
     if not offline:
         try:
-            switch = reach(db, lab)
+            switch = reach()
             observed = switch.dump_flows(bridge)
         except SwitchError as error:
             # A switch that the user names must answer; the one of the host may be missing.
-            if db or lab or is_replaying():
+            if option("db") or option("lab") or is_replaying():
                 raise
             switch, check = None, SwitchCheck(agrees=None, text=f"not asked: {error}")
     if switch is not None and in_port:
@@ -117,7 +115,7 @@ def trace_command(
         backend = _backend(balancer, packet, outcome)
         end = None if backend is None else remote_end_of(backend.next_hop, balancer.switch_tunnels)
         check = _check(packet, outcome, end, answer)
-    _show(balancer, packet, outcome, check, output=output)
+    _show(balancer, packet, outcome, check)
     return EXIT_DIFFERS if check is not None and check.agrees is False else EXIT_OK
 
 
@@ -204,16 +202,14 @@ def _check_recorded(
     return SwitchCheck(agrees=False, text=f"the recorded flows give {result}")
 
 
-def _show(
-    balancer: Balancer, packet: Packet, outcome: Outcome, check: SwitchCheck | None, *, output: OutputFormat
-) -> None:
+def _show(balancer: Balancer, packet: Packet, outcome: Outcome, check: SwitchCheck | None) -> None:
     service = service_of(balancer, packet)
     backend = _backend(balancer, packet, outcome)
     tags = [{"vlan": copy.vlan & ~TAGGED} if copy.vlan else {} for copy in outcome.copies]
     sides = zip(outcome.copies, tags, strict=True)
     copies = [{"dl_dst": str(Mac(copy.dl_dst)), "port": copy.port, **tag} for copy, tag in sides]
     flows = [render_flow(flow) for flow in outcome.flows]
-    if output is OutputFormat.JSON:
+    if not is_text():
         answer = None if check is None else {"agrees": check.agrees, "text": check.text}
         name = service.name if service else None
         shown = None if backend is None else backend.name

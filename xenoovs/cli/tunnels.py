@@ -15,9 +15,9 @@ from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import is_tunneled
 from xenoovs.openflow.text import render_flow, render_flow_to_send
 from xenoovs.terminal.load import load_resolved
-from xenoovs.terminal.options import OutputFormat, bridge_command
-from xenoovs.terminal.output import echo
-from xenoovs.terminal.reach import endpoint_of, where_of
+from xenoovs.terminal.options import bridge_command, given_option
+from xenoovs.terminal.output import answer, echo
+from xenoovs.terminal.reach import endpoint, where_of
 
 _HOST_PORT, _UPLINK = "pf0hpf", "p0"
 
@@ -51,13 +51,10 @@ def _device(_context: click.Context, _parameter: click.Parameter, text: str | No
 def tunnels_command(
     config: Path,
     *,
-    db: str | None,
-    lab: str | None,
     backend: str | None,
     target: str | None,
     host_port: str | None,
     uplink: str | None,
-    output: OutputFormat,
 ) -> None:
     """Print the commands that make the tunnel ports of the config FILE; run nothing.
 
@@ -73,21 +70,20 @@ def tunnels_command(
       xenoovs tunnels my.yaml | sh
       xenoovs tunnels my.yaml --far-end b1 | ssh dpu1 sh
     """
-    far = {"--on": target, "--host-port": host_port, "--uplink": uplink}
-    if backend is None and (without := [name for name, given in far.items() if given is not None]):
-        raise click.UsageError(f"{without[0]} is about the far end of a tunnel: add --far-end BACKEND.")
+    if backend is None and (given := given_option("target", "host_port", "uplink")):
+        raise click.UsageError(f"{given} is about the far end of a tunnel: add --far-end BACKEND.")
     balancer = load_resolved(config, of_dpu=True)
     if backend is not None:
         ends = {"host_port": host_port or _HOST_PORT, "uplink": uplink or _UPLINK}
-        _far_end(balancer, backend, target=target, **ends, output=output)
+        _far_end(balancer, backend, target=target, **ends)
         return
     ports, bridge = wanted_ports(balancer), balancer.uplinks.bridge
-    there = where_of(endpoint_of(db, lab), config=config, lab=lab)
+    there = where_of(endpoint(), config)
     key = f"its pre-shared key: `{there.text('xenoovs doctor FILE --fix')}` writes it"
     lines = (line for port in ports for line in _lines(port, bridge, key if port.psk_file else None, there))
     text = "".join(f"{line}\n" for line in lines)
     none = f"# {config} has no tunnels of Open vSwitch\n"
-    output.show(
+    answer(
         lambda: {"bridge": bridge, "ports": [_document(port, bridge, there) for port in ports]},
         lambda: echo(text or none, nl=False),
     )
@@ -112,9 +108,7 @@ def _document(port: WantedPort, bridge: str, target: CommandTarget = THIS_HOST) 
     }
 
 
-def _far_end(
-    balancer: Balancer, backend: str, *, target: str | None, host_port: str, uplink: str, output: OutputFormat
-) -> None:
+def _far_end(balancer: Balancer, backend: str, *, target: str | None, host_port: str, uplink: str) -> None:
     found = receiver_of(balancer, backend, host_port=host_port, uplink=uplink)
     if found is None:
         raise click.UsageError(_no_receiver(balancer, backend))
@@ -123,7 +117,7 @@ def _far_end(
             # A bridge does not send a packet back where it entered (ovs-actions(7), "output").
             raise click.UsageError(f"--host-port {host_port} is {use}; name the port towards the server.")
     bridge = target or balancer.uplinks.bridge
-    output.show(
+    answer(
         lambda: {
             "bridge": bridge,
             "address": str(found.address),

@@ -29,18 +29,19 @@ from xenoovs.terminal.load import check_service, load, recorded, resolved
 from xenoovs.terminal.options import (
     FILE,
     INTERVAL_S,
-    OutputFormat,
     findings_option,
     from_dump_option,
     from_flows_option,
+    given_option,
     interval_option,
     optional_config_argument,
     record_option,
+    require_no_live_option,
     share,
     switch_options,
     time_option,
 )
-from xenoovs.terminal.output import echo, print_json, repeat
+from xenoovs.terminal.output import answer, echo, is_text, output_format, print_json, repeat
 from xenoovs.terminal.reach import address_commands, reach, replayed, where_of
 
 if TYPE_CHECKING:
@@ -109,8 +110,6 @@ if TYPE_CHECKING:
 def verify_offload_command(
     config: Path | None,
     *,
-    db: str | None,
-    lab: str | None,
     bridge: str | None,
     from_dump: Path | None,
     from_flows: Path | None,
@@ -124,7 +123,6 @@ def verify_offload_command(
     name_flows: bool,
     services: tuple[str, ...],
     verdicts: tuple[str, ...],
-    output: OutputFormat,
 ) -> int:
     """Check for each block of the config FILE where its packets are forwarded, with one dump of the datapath.
 
@@ -158,33 +156,27 @@ def verify_offload_command(
     filtered. Other traffic does not change it, nor does --verdict; --service limits it to some services.
     """
     if before is not None:
-        named: dict[str, object] = {"FILE": config, "--bridge": bridge, "--from-flows": from_flows, "--blocks": blocks}
-        named |= {"--tree": tree, "--service": services, "--verdict": verdicts, "--require": required is not None}
-        given = [name for name, value in named.items() if value]
+        needless = "bridge", "from_flows", "blocks", "tree", "services", "verdicts", "required"
+        given = "FILE" if config else given_option(*needless)
         if (record := replayed()) is None or given:
-            raise click.UsageError(f"--diff goes with --record{f', without {given[0]}' if given else ''}.")
+            raise click.UsageError(f"--diff goes with --record{f', without {given}' if given else ''}.")
         # Imported here: few runs compare.
         from xenoovs.cli.compare import compare
 
-        return compare(before, record[1], record[0], output)
-    if output is OutputFormat.SARIF:
+        return compare(before, record[1], record[0])
+    if output_format() == "sarif":
         raise click.UsageError("-o sarif goes with --diff.")
     if config is None and bridge is None:
-        config = environment_config() if from_dump else find_config(lab, instead="--bridge NAME")
-    live = {"--db": db, "--lab": lab, "--wait": wait_s, "--watch": watch, "--interval": interval_s is not None}
-    given = [name for name, value in live.items() if value]
-    if from_dump is not None and given:
-        raise click.UsageError(f"--from-dump reads no switch, so {given[0]} has no use.")
+        config = environment_config() if from_dump else find_config("--bridge NAME")
+    require_no_live_option("wait_s", "watch", "interval_s")
     if from_flows is not None and (from_dump is None or config is None):
         raise click.UsageError("--from-flows goes with the config FILE and --from-dump.")
     if [config, from_dump, from_flows].count(Path("-")) > 1:
         raise click.UsageError("standard input can be only one of FILE, DUMP and FLOWS.")
     if watch and wait_s:
         raise click.UsageError("--wait and --watch exclude each other.")
-    of_config = {"--wait": wait_s, "--blocks": blocks, "--service": services}
-    given = [name for name, value in of_config.items() if value]
-    if config is None and given:
-        raise click.UsageError(f"{given[0]} needs the config FILE.")
+    if config is None and (given := given_option("wait_s", "blocks", "services")):
+        raise click.UsageError(f"{given} needs the config FILE.")
     if name_flows and (config is not None or from_dump is not None or not tree):
         raise click.UsageError("--flows goes with --bridge and --tree, without FILE and --from-dump.")
     shown = ReportOptions(services, tuple(map(Verdict, verdicts)), blocks=blocks, tree=tree, required=required)
@@ -200,15 +192,15 @@ def verify_offload_command(
             balancer, reached = resolved(balancer), collector(file)
             findings, target = _check(block_checker(balancer, reached), shown, wait_s=wait_s or 0), reached.target
         judged = shown.judged(findings)
-        output.show(lambda: _document(judged, shown), lambda: show(findings, replace(shown, target=target)))
+        answer(lambda: _document(judged, shown), lambda: show(findings, replace(shown, target=target)))
         return int(judged.conclusion_for(required))
 
     collectors = list[Collector]()
 
     def collector(file: Path | None = None) -> Collector:
         """Return a collector that compares with the last sample of --watch."""
-        switch, between_s = reach(db, lab), INTERVAL_S if interval_s is None else interval_s
-        target = where_of(switch.endpoint, config=file, lab=lab)
+        switch, between_s = reach(), INTERVAL_S if interval_s is None else interval_s
+        target = where_of(switch.endpoint, file)
         earlier = collectors[-1] if collectors else None
         collectors[:] = [Collector(switch, interval_s=between_s, target=target, earlier=earlier)]
         return collectors[0]
@@ -217,9 +209,9 @@ def verify_offload_command(
         if config is not None:
             return check_of_config(config)
         if from_dump is not None:
-            return int(_show_bridge(check_recorded_bridge(bridge, from_dump, is_listing=tree), output, shown))
+            return int(_show_bridge(check_recorded_bridge(bridge, from_dump, is_listing=tree), shown))
         findings = check_live_bridge(bridge or "", collector(), is_listing=tree, is_naming_flows=name_flows)
-        return int(_show_bridge(findings, output, shown))
+        return int(_show_bridge(findings, shown))
 
     def watched() -> None:
         try:
@@ -228,7 +220,7 @@ def verify_offload_command(
             # As during a restart, whose end is shown.
             if not error.retryable:
                 raise
-            address_commands(error, config=config, db=db, lab=lab)
+            address_commands(error, config)
             echo(f"cannot check now; retrying: {error}", err=True)
 
     if watch:
@@ -248,8 +240,8 @@ def _document(judged: OffloadFindings, shown: ReportOptions) -> dict[str, object
     return document
 
 
-def _show_bridge(findings: BridgeFindings, output: OutputFormat, shown: ReportOptions) -> Conclusion:
-    if output is OutputFormat.JSON:
+def _show_bridge(findings: BridgeFindings, shown: ReportOptions) -> Conclusion:
+    if not is_text():
         document = bridge_to_json(findings, required=shown.required, verdicts=shown.verdicts or None)
         if shown.tree:
             from xenoovs.judge.links import link_to_json

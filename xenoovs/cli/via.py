@@ -229,7 +229,7 @@ Reach = Callable[[Uplinks, Resolve], tuple[Engine, ExpectedBridge | None]]
 def reaching(wanted: tuple[Uplinks, ...], options: Options) -> Iterator[Reach]:
     """Connect bridges until the end of the `with`. Raises click.UsageError, CannotListen, CertificateUnusable,
     SwitchError."""
-    local = replace(connect(options.db, options.lab), db_timeout_s=_DB_TIMEOUT_S)
+    local = replace(connect(), db_timeout_s=_DB_TIMEOUT_S)
     _check_ovn(local, wanted)
     if not options.is_controller:
         yield lambda _uplinks, resolve: (Engine(local, resolve=resolve), None)
@@ -258,7 +258,7 @@ def _await_bridges(server: Server, options: Options, here: Mapping[Uplinks, Mana
     for expected, local in zip(bridges, here.values(), strict=True):
         if local is not None:
             # The hint for a missing bridge names its own Open vSwitch.
-            db = where_of(local.endpoint, config=None, lab=None).db
+            db = where_of(local.endpoint).db
             expected.hint = replace(expected.hint, target=server.local_target, db=db)
     if options.attach:
         _attach_all(options, server, here)

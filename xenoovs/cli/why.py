@@ -55,21 +55,22 @@ from xenoovs.terminal.load import check_service, load, load_resolved, recorded
 from xenoovs.terminal.options import (
     FILE,
     INTERVAL_S,
-    OutputFormat,
     address,
     from_dump_option,
     from_flows_option,
+    given_option,
     interval_option,
     optional_config_argument,
     output_option,
     record_option,
+    require_no_live_option,
     service_option,
     some_minutes,
     switch_options,
     time_option,
     version_of_option,
 )
-from xenoovs.terminal.output import echo, print_text
+from xenoovs.terminal.output import answer, echo, print_text
 from xenoovs.terminal.reach import reach, where_of
 
 _WHERE = {
@@ -146,8 +147,6 @@ def _ufid(text: str) -> str:
 def why_command(
     config: Path | None,
     *,
-    db: str | None,
-    lab: str | None,
     bridge: str | None,
     service: str | None,
     source: IPAddress | None,
@@ -160,7 +159,6 @@ def why_command(
     from_flows: Path | None,
     from_log: Path | None,
     version: Version | None,
-    output: OutputFormat,
 ) -> int:
     """Explain why megaflows of the config FILE are not in hardware, most likely reason first.
 
@@ -179,32 +177,23 @@ def why_command(
     Exit status 0: all selected megaflows are in hardware, 2: some are not, or a port contradicts the NIC, 1: it could
     not check, 3: none was found, some are UNCONFIRMED, or a recorded dump may lack those in software.
     """
-    live = {
-        "--db": db,
-        "--lab": lab,
-        "--reinstall": reinstall,
-        "--probe-driver": probe_driver,
-        "--interval": interval_s is not None,
-    }
-    given = [option for option, value in live.items() if value]
     if from_dump is None and (from_flows or from_log or version):
         raise click.UsageError("--from-flows, --from-log and --ovs go with --from-dump.")
-    if from_dump is not None and given:
-        raise click.UsageError(f"--from-dump reads no switch, so {given[0]} has no use.")
+    require_no_live_option("reinstall", "probe_driver", "interval_s")
     if [config, from_dump, from_flows, from_log].count(Path("-")) > 1:
         raise click.UsageError("standard input can be only one of FILE, DUMP, FLOWS and LOG.")
     if config is None and (from_dump is not None or bridge is None):
-        config = find_config(lab, instead="--bridge NAME") if from_dump is None else environment_config()
-    if config is None and (service or from_flows):
-        raise click.UsageError(f"{'--service' if service else '--from-flows'} needs the config FILE.")
+        config = find_config("--bridge NAME") if from_dump is None else environment_config()
+    if config is None and (given := given_option("service", "from_flows")):
+        raise click.UsageError(f"{given} needs the config FILE.")
     selected = MegaflowFilter(service, source, ufid, None if config is not None else NamedBridges())
     balancer = None
     if config is not None:
         balancer = load_resolved(config, of_dpu=True) if from_dump is None else recorded(load(config))
         check_service(balancer, service)
     if from_dump is None:
-        switch = reach(db, lab)
-        target = where_of(switch.endpoint, config=config, lab=lab)
+        switch = reach()
+        target = where_of(switch.endpoint, config)
         collector = Collector(switch, interval_s=INTERVAL_S if interval_s is None else interval_s, target=target)
         with _ending_properly():
             if balancer is None:
@@ -227,7 +216,7 @@ def why_command(
         evidence = recorded_evidence(from_log, version=given_version, config=config)
         findings = find_recorded(balancer, selected, from_dump, from_flows, evidence)
     nothing = selected.describe_none(is_recorded=from_dump is not None)
-    output.show(lambda: to_json(findings), lambda: show(findings, nothing=nothing, has_config=config is not None))
+    answer(lambda: to_json(findings), lambda: show(findings, nothing=nothing, has_config=config is not None))
     return _status(findings)
 
 

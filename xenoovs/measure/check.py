@@ -20,8 +20,8 @@ from xenoovs.measure.machines_bed import BedFile, BedRole, OpenPlaces, load_bed_
 from xenoovs.regex import regex
 from xenoovs.switch.process import PACKAGES
 from xenoovs.terminal.command import EXIT_DIFFERS
-from xenoovs.terminal.options import OutputFormat, output_option
-from xenoovs.terminal.output import echo, print_table
+from xenoovs.terminal.options import output_option
+from xenoovs.terminal.output import answer, echo, print_table
 
 # What each experiment needs, besides python3: without it no command runs on a machine at all.
 
@@ -232,7 +232,7 @@ _SLOW_MBPS = 10_000
 )
 @output_option
 @click.pass_context
-def check_command(context: click.Context, /, bed: Path, *, experiment: str | None, output: OutputFormat) -> None:
+def check_command(context: click.Context, /, bed: Path, *, experiment: str | None) -> None:
     """Check what the machines of a bed lack, and print the command that fixes it.
 
     It changes nothing. Exit status is 2 if an experiment would fail. Warnings are about worse figures, and about parts
@@ -260,7 +260,7 @@ def check_command(context: click.Context, /, bed: Path, *, experiment: str | Non
     file = load_bed_file(bed)
     findings = check_bed(file, experiments=EXPERIMENTS if experiment is None else (experiment,))
     is_usable = not any(finding.is_error for finding in findings)
-    output.show(
+    answer(
         lambda: {"usable": is_usable, "findings": [asdict(finding) for finding in findings]},
         lambda: _show(findings, machines=len(file.roles)),
     )

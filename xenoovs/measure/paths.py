@@ -48,9 +48,9 @@ from xenoovs.measure.samples import RecordedRun, read_recorded
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, require_libraries
 from xenoovs.switch.host_facts import check_reachable, gather
 from xenoovs.terminal.defaults import announce, find_lab
-from xenoovs.terminal.options import OutputFormat, enum_option
-from xenoovs.terminal.output import echo, print_table, print_text
-from xenoovs.terminal.reach import endpoint_of
+from xenoovs.terminal.options import enum_option
+from xenoovs.terminal.output import answer, echo, print_table, print_text
+from xenoovs.terminal.reach import endpoint
 
 PATHS_FILE = "paths.yaml"
 """The file of paths in the directory of a run."""
@@ -156,7 +156,7 @@ def paths_command(
     if is_listing:
         if settings.config is not None or settings.lab is not None or settings.bed is not None:
             raise click.UsageError("--list needs no FILE and no bed: it prints the paths of this host, or of --db.")
-        list_paths(db, uplinks, settings.output)
+        list_paths(uplinks)
         return
     if uplinks or db:
         raise click.UsageError("--uplink and --db belong to --list.")
@@ -173,7 +173,7 @@ def paths_command(
         plan, unit, document = _planned(source, criterion, demand)
         if weights is not None:
             write_weights(weights, document)
-        settings.output.show(lambda: document, lambda: show_plan(plan, unit, weights))
+        answer(lambda: document, lambda: show_plan(plan, unit, weights))
     else:
         _show_run(settings, source, weights, lambda file: _planned(file, criterion, demand))
 
@@ -412,17 +412,17 @@ def plan_document(plan: PathPlan, unit: str) -> dict[str, object]:
     }
 
 
-def list_paths(db: str | None, uplinks: Collection[str], output: OutputFormat) -> None:
+def list_paths(uplinks: Collection[str]) -> None:
     """Print a file with the paths of a host. Raises MeasureError, SwitchError."""
-    text = "\n".join(paths_file(_bridges(db, uplinks)))
+    text = "\n".join(paths_file(_bridges(uplinks)))
     # Keys without a value, for the user to fill in, are `null`.
-    output.show(lambda: yaml.safe_load(text), lambda: echo(text))
+    answer(lambda: yaml.safe_load(text), lambda: echo(text))
 
 
-def _bridges(db: str | None, uplinks: Collection[str]) -> list[list[BridgePort]]:
-    endpoint = endpoint_of(db, None)
-    check_reachable(endpoint)
-    facts = gather(endpoint)
+def _bridges(uplinks: Collection[str]) -> list[list[BridgePort]]:
+    place = endpoint()
+    check_reachable(place)
+    facts = gather(place)
     if isinstance(facts.database, Unknown):
         raise MeasureError(f"the ports of the bridges cannot be listed: {facts.database.reason}")
     if isinstance(facts.devices, Unknown):

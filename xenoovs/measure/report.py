@@ -26,8 +26,8 @@ from xenoovs.measure.charts import chart_of, compare, experiments_of, subtitle_o
 from xenoovs.measure.samples import BedKind, RecordedRun, find_runs, read_recorded
 from xenoovs.measure.statistics import require_libraries
 from xenoovs.measure.verdict import ClaimVerdict
-from xenoovs.terminal.options import OutputFormat, output_option
-from xenoovs.terminal.output import echo, print_table, print_text
+from xenoovs.terminal.options import output_option
+from xenoovs.terminal.output import answer, echo, print_table, print_text
 
 REPORT_FILE = "report.html"
 MAX_SOURCES = 4
@@ -394,7 +394,7 @@ _COLORS = {"confirmed": "green", "refuted": "red", "undecided": "yellow"}
     help="Directory for the report. Default: the first RESULTS.",
 )
 @output_option
-def report_command(directories: tuple[Path, ...], *, out: Path | None, output: OutputFormat) -> None:
+def report_command(directories: tuple[Path, ...], *, out: Path | None) -> None:
     """Write a report about the runs in the directories RESULTS: report.html, and each picture as PNG, SVG and CSV.
 
     RESULTS is a run, or a directory of runs, of which the newest complete one of each experiment counts. Several
@@ -407,7 +407,7 @@ def report_command(directories: tuple[Path, ...], *, out: Path | None, output: O
     require_libraries("numpy", "matplotlib")
     report = make_report(read_sources(directories))
     page, verdicts = write_report(report, out or directories[0]), [*verdicts_of(report.charts)]
-    output.show(lambda: _document(report, page, verdicts), lambda: _show(report, page, verdicts))
+    answer(lambda: _document(report, page, verdicts), lambda: _show(report, page, verdicts))
 
 
 def _show(report: MeasureReport, page: Path, verdicts: Sequence[tuple[str, ClaimVerdict]]) -> None:

@@ -42,9 +42,9 @@ from xenoovs.model.balancer import Balancer
 from xenoovs.model.include import MAX_SIZE_BYTES
 from xenoovs.model.load import load_config, parse_config
 from xenoovs.terminal.completion import complete_service
-from xenoovs.terminal.defaults import announce, find_config, find_lab
-from xenoovs.terminal.options import FILE, OutputFormat, lab_option, output_option
-from xenoovs.terminal.output import echo, echo_over, print_table
+from xenoovs.terminal.defaults import announce, environment_config, find_lab, usual_config
+from xenoovs.terminal.options import FILE, lab_option, output_option
+from xenoovs.terminal.output import answer, echo, echo_over, print_table
 
 Basis = Mapping[str, Value]
 """Values that an experiment measures once before its points, which are based on them."""
@@ -174,13 +174,12 @@ class MeasureSettings:
     quick: bool
     resume: bool
     seed: int
-    output: OutputFormat
 
     def open_bed(self) -> AbstractContextManager[Bed]:
         """Open the bed that the options name. Raises click.UsageError, ConfigError, LabError, MeasureError."""
         if (self.lab is None) == (self.bed is None):
             raise click.UsageError("Name one bed: a lab with --lab, or a file with --bed.")
-        config = self.config if self.config is not None else find_config(self.lab)
+        config = self.config or environment_config() or usual_config(self.lab)
         balancer = _load(config, for_lab=self.lab is not None)
         if self.bed is not None:
             return open_machines_bed(self.bed, balancer, self.service)
@@ -219,7 +218,7 @@ class MeasureSettings:
 
     def show(self, recorded: RecordedRun, show: Callable[[RecordedRun], None], **more: object) -> None:
         """Print a run. `show`: Prints its table. `more`: Further keys of the document of `-o json`."""
-        self.output.show(lambda: {**_document_of(recorded), **more}, lambda: _show_run(recorded, show))
+        answer(lambda: {**_document_of(recorded), **more}, lambda: _show_run(recorded, show))
 
 
 def _chosen_lab(context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:
@@ -303,10 +302,10 @@ def measure_options(*, choose_lab: LabCallback = _chosen_lab, has_config: bool =
             show_default=True,
             help="Seed of the order of the points and of the clients' addresses.",
         ),
-        "output": output_option,
     }
 
     def decorate(command: Command) -> Command:
+        @output_option
         @functools.wraps(command)
         def run(**given: Any) -> object:
             settings = MeasureSettings(**{name: given.pop(name, None) for name in options})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from xenoovs.terminal.defaults import labs
+from xenoovs.terminal.defaults import labs, option
 from xenoovs.terminal.output import echo
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def offering(names: Callable[[click.Context], Iterable[str | tuple[str, str]]]) 
     @wraps(names)
     def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         try:
-            found = [(name, None) if isinstance(name, str) else name for name in names(context)]
+            with context.scope(cleanup=False):
+                found = [(name, None) if isinstance(name, str) else name for name in names(context)]
         except Exception:  # noqa: BLE001 - a traceback in the middle of a command line helps no user
             return []
         unique = dict(reversed(found))
@@ -88,22 +89,25 @@ def complete_lab_backend(context: click.Context) -> Iterable[str]:
 def complete_agent_bridge(context: click.Context) -> Iterable[str]:
     from xenoovs.terminal.reach import find_places
 
-    return [path.stem for path in find_places(context.params.get("db"), chosen_lab(context)).sockets()]
+    choose_lab(context)
+    return [path.stem for path in find_places().sockets()]
 
 
 @offering
 def complete_bridge(context: click.Context) -> Iterable[str]:
     """Offer the bridges of the Open vSwitch."""
     from xenoovs.switch.ovsdb import read_bridges
-    from xenoovs.terminal.reach import endpoint_of
+    from xenoovs.terminal.reach import endpoint
 
-    return [state.name for state in read_bridges(endpoint_of(context.params.get("db"), chosen_lab(context)))]
+    choose_lab(context)
+    return [state.name for state in read_bridges(endpoint())]
 
 
-def chosen_lab(context: click.Context) -> str | None:
+def choose_lab(context: click.Context) -> None:
+    """Find the lab of an unfinished command, as the command will."""
     from xenoovs.terminal.defaults import find_lab
 
-    return find_lab(context.params.get("lab") or context.params.get("name"))[0]
+    context.meta["lab"] = find_lab(option("lab") or option("name"))[0]
 
 
 def _backends_by_service(context: click.Context) -> dict[str, tuple[str, ...]]:
@@ -120,7 +124,9 @@ def _config(context: click.Context) -> tuple[Path, ConfigSources]:
     # Where an option still lacks its value, click has read no arguments.
     typed = [context.params.get("config"), *map(Path, context.args)] if "config" in context.params else []
     path = next((each for each in typed if each is not None and each.is_file()), None)
-    path = path or find_config(chosen_lab(context))
+    if path is None:
+        choose_lab(context)
+        path = find_config()
     return path, ConfigSources(path)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import click
 
@@ -16,6 +16,23 @@ if TYPE_CHECKING:
     from xenoovs.agent.config_file import ConfigParser
     from xenoovs.model.balancer import Balancer
     from xenoovs.switch.endpoint import Endpoint
+
+
+class ContextOption(click.Option):
+    """An option whose value the command does not get as a parameter: `option` returns it."""
+
+    def __init__(self, *names: Any, callback: Callable[..., Any] | None = None, **given: Any) -> None:
+        def keep(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+            context.meta[str(parameter.name)] = callback(context, parameter, value) if callback else value
+
+        super().__init__(*names, expose_value=False, callback=keep, **given)
+
+
+def option(name: str) -> Any:
+    """Return the value of a parameter of the command that runs; None if it has no such one, or no command runs."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(name, context.params.get(name))
+
 
 CONFIG_VARIABLE = "XENOOVS_CONFIG"
 LAB_VARIABLE = "XENOOVS_LAB"
@@ -58,23 +75,24 @@ def _environment_configs() -> tuple[Path, ...]:
     return found
 
 
-def find_config(lab: str | None, *, instead: str = "") -> Path:
+def find_config(instead: str = "") -> Path:
     """Return the config of a command that needs one and got none.
 
-    It is that of the environment, else the one that the lab was built for, else the config of the service.
+    It is that of the environment, else the one that the lab of --lab was built for, else the config of the service.
 
     `instead`: an option that makes the config unnecessary, for the message. Raises click.UsageError if there is no
     config, LabError if the name of the lab is not usable.
     """
-    return environment_config() or _usual_config(lab, instead)
+    return environment_config() or usual_config(option("lab"), instead)
 
 
-def find_configs(lab: str | None) -> tuple[Path, ...]:
+def find_configs() -> tuple[Path, ...]:
     """Return the configs of a command that takes several. Raises what `find_config` raises."""
-    return _environment_configs() or (_usual_config(lab, ""),)
+    return _environment_configs() or (usual_config(option("lab")),)
 
 
-def _usual_config(lab: str | None, instead: str) -> Path:
+def usual_config(lab: str | None, instead: str = "") -> Path:
+    """Return the config of a lab, or of the service. Raises what `find_config` raises."""
     path, origin = SERVICE_CONFIG, "the default"
     if lab is not None:
         path, origin = labs().config_of_lab(lab), f"of lab {lab}"

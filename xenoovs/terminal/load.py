@@ -14,9 +14,8 @@ from xenoovs.display import printable
 from xenoovs.errors import ListenError, MacUnknown, XenoovsError, did_you_mean
 from xenoovs.regex import regex
 from xenoovs.terminal.command import EXIT_FAILED, fail
-from xenoovs.terminal.defaults import labs
-from xenoovs.terminal.options import OutputFormat
-from xenoovs.terminal.output import collecting_json, echo, print_json
+from xenoovs.terminal.defaults import labs, option
+from xenoovs.terminal.output import collecting_json, echo, is_text, print_json
 from xenoovs.terminal.reach import address_commands, name_fleet
 
 if TYPE_CHECKING:
@@ -45,9 +44,7 @@ def load(config: Path, *, for_lab: bool = False, of_dpu: bool = False) -> Balanc
     from xenoovs.model.include import MAX_SIZE_BYTES, ConfigSources
     from xenoovs.model.load import check_config, join_config, read_config
 
-    context = click.get_current_context(silent=True)
-    given = {} if context is None else context.params
-    lab, bridge = given.get("lab"), given.get("bridge")
+    lab, bridge = option("lab"), option("bridge")
     if is_plan(config):
         raise click.UsageError(f"{config} is a saved plan, no config: `xenoovs apply {config}` makes its change.")
     if str(config) == "-":
@@ -118,9 +115,8 @@ def dpu_config(local: bytes, *, file: str, sources: ConfigSources | None) -> Bal
 
     alone = join(local, {}, file=file, sources=sources)
     label = alone.uplinks.label
-    given = click.get_current_context().params
     try:
-        view = FleetCache(find_places(given.get("db"), given.get("lab")).fleet(label)).load()
+        view = FleetCache(find_places().fleet(label)).load()
     except ListenError:
         view = None
     if view is None:
@@ -130,32 +126,25 @@ def dpu_config(local: bytes, *, file: str, sources: ConfigSources | None) -> Bal
     return join(local, {name: each.config for name, each in view.services.items()}, file=file, sources=sources)
 
 
-def answer_each(works: Mapping[str, Callable[[], int]], output: OutputFormat) -> int:
+def answer_each(works: Mapping[str, Callable[[], int]]) -> int:
     """Do the work of a command for each bridge, by label. An error of one bridge is printed, and the others follow.
     With JSON the documents of all bridges are one list. `works`: functions that print the answer for a bridge and
     return the exit status. Return the status of a failure, else the highest one."""
     documents, statuses = list[dict[str, Any]](), list[int]()
     for number, (label, work) in enumerate(works.items()):
-        if output is OutputFormat.TEXT:
+        if is_text():
             echo(("\n" if number else "") + click.style(f"bridge {label}", bold=True) + "\n")
         document: dict[str, Any] = {"bridge": label}
         try:
             with collecting_json() as found:
                 statuses.append(work())
         except XenoovsError as error:
-            statuses.append(_report(error))
+            address_commands(error, option("config"))
+            statuses.append(fail(error))
             found = [{"error": {"code": error.code, "message": str(error), "hint": error.hint or None}}]
         for part in found:
             document |= part | {"bridge": label}
         documents.append(document)
-    if output is OutputFormat.JSON:
+    if not is_text():
         print_json({"bridges": documents})
     return EXIT_FAILED if EXIT_FAILED in statuses else max(statuses, default=0)
-
-
-def _report(error: XenoovsError) -> int:
-    """Print an error, with commands to copy, and return its exit status."""
-    given = click.get_current_context().params
-    if error.commands:
-        address_commands(error, config=given.get("config"), db=given.get("db"), lab=given.get("lab"))
-    return fail(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 from enum import Enum
@@ -14,46 +14,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 
 from xenoovs.errors import FlowConflict, PortsMissing, UnusablePorts, XenoovsError
 from xenoovs.switch.tape import is_replaying
 from xenoovs.terminal.completion import complete_lab, complete_server, complete_service
-from xenoovs.terminal.defaults import ANY_LAB, announce, find_config, find_configs, find_lab, labs
-from xenoovs.terminal.output import print_json
+from xenoovs.terminal.defaults import (
+    ANY_LAB,
+    ContextOption,
+    announce,
+    find_config,
+    find_configs,
+    find_lab,
+    labs,
+    option,
+)
 from xenoovs.terminal.reach import address_commands, replay
 
 if TYPE_CHECKING:
     from xenoovs.compile.offloadable.table import Version
     from xenoovs.model.address import IPAddress
     from xenoovs.switch.certificates import Certificates
-    from xenoovs.terminal.output import SarifResult
 
 
 Command = TypeVar("Command", bound=Callable[..., object])
-
-
-class OutputFormat(Enum):
-    """The format of a command's answer."""
-
-    TEXT = "text"
-    JSON = "json"
-    SARIF = "sarif"
-
-    def show(
-        self,
-        document: Callable[[], object],
-        text: Callable[[], None],
-        findings: Callable[[], Iterable[SarifResult]] = tuple,
-    ) -> None:
-        """Print the answer of a command: the document of one function, or the text that another prints."""
-        if self is OutputFormat.SARIF:
-            from xenoovs.terminal.output import to_sarif
-
-            print_json(to_sarif(findings()))
-        elif self is OutputFormat.JSON:
-            print_json(document())
-        else:
-            text()
 
 
 FILE = click.Path(allow_dash=True, path_type=Path)
@@ -61,12 +45,12 @@ FILE = click.Path(allow_dash=True, path_type=Path)
 
 
 def _needed_config(context: click.Context, _parameter: click.Parameter, given: Path | None) -> Path | None:
-    is_needless = context.resilient_parsing or context.params.get("rollback") is not None
-    return given if given is not None or is_needless else find_config(context.params.get("lab"))
+    is_needless = context.resilient_parsing or option("rollback") is not None
+    return given if given is not None or is_needless else find_config()
 
 
 def _needed_configs(context: click.Context, _parameter: click.Parameter, given: tuple[Path, ...]) -> tuple[Path, ...]:
-    return given if given or context.resilient_parsing else find_configs(context.params.get("lab"))
+    return given if given or context.resilient_parsing else find_configs()
 
 
 config_argument = click.argument("config", metavar="[FILE]", required=False, type=FILE, callback=_needed_config)
@@ -77,22 +61,38 @@ optional_config_argument = click.argument("config", metavar="[FILE]", required=F
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
-def enum_option(*names: str, default: Enum, help: str, only: Iterable[Enum] = ()) -> Callable[[Command], Command]:  # noqa: A002
-    """Declare an option whose value is a member of the enum of `default`, or of `only` if given."""
+def given_option(*parameters: str) -> str | None:
+    """Return the option of the first of these parameters that the user gave, as one types it; None if none was."""
+    context = click.get_current_context()
+    names = {each.name: each.opts[0] for each in context.command.params}
+    sources = {name: context.get_parameter_source(name) for name in parameters}
+    return next((names[name] for name, source in sources.items() if source is ParameterSource.COMMANDLINE), None)
+
+
+def require_no_live_option(*parameters: str) -> None:
+    """Refuse options about a switch beside a recorded dump. Raises click.UsageError."""
+    if option("from_dump") is not None and (given := given_option("db", "lab", *parameters)):
+        raise click.UsageError(f"--from-dump reads no switch, so {given} has no use.")
+
+
+def enum_option(*names: str, default: Enum, help: str) -> Callable[[Command], Command]:  # noqa: A002
+    """Declare an option whose value is a member of the enum of `default`."""
     kind = type(default)
-    values = click.Choice([each.value for each in only or kind])
+    values = click.Choice([each.value for each in kind])
     convert = lambda _context, _parameter, value: kind(value)  # noqa: E731
     return click.option(*names, type=values, default=default.value, show_default=True, callback=convert, help=help)
 
 
-_output_option = functools.partial(
-    enum_option, "-o", "--output", default=OutputFormat.TEXT, help="Format of the output."
-)
-output_option = _output_option(only=(OutputFormat.TEXT, OutputFormat.JSON))
-findings_option = _output_option()
+def _format_option(*formats: str) -> Callable[[Command], Command]:
+    more: dict[str, Any] = {"type": click.Choice(formats), "default": "text", "show_default": True}
+    return click.option("-o", "--output", cls=ContextOption, help="Format of the output.", **more)
+
+
+output_option, findings_option = _format_option("text", "json"), _format_option("text", "json", "sarif")
 """The format option of a command with findings, which a code host can show."""
 control_option = click.option(
     "--control",
+    cls=ContextOption,
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="PATH",
     help="Unix socket of the agent. Default: /run/xenoovs/BRIDGE.sock; without root, $XDG_RUNTIME_DIR/xenoovs/...",
@@ -130,6 +130,7 @@ no_drain_option = click.option(
 )
 _db_option = click.option(
     "--db",
+    cls=ContextOption,
     metavar="TARGET",
     is_eager=True,
     help="Database of the Open vSwitch to use, such as unix:/run/openvswitch/db.sock. Default: the one that the OVS "
@@ -150,7 +151,7 @@ _INSTEAD_OF_LAB = ("db", "from_dump")
 
 
 def _choose_lab(context: click.Context, parameter: click.Parameter, given: str | None) -> str | None:
-    is_without = is_replaying() or any(map(context.params.get, _INSTEAD_OF_LAB))
+    is_without = is_replaying() or any(map(option, _INSTEAD_OF_LAB))
     if context.resilient_parsing or (given is None and is_without):
         return given
     lab, origin = find_lab(given)
@@ -169,20 +170,21 @@ def lab_option(*names: str, **more: Any) -> Callable[[Command], Command]:
 _lab_option = lab_option(
     help="Use the Open vSwitch of this lab (see `xenoovs lab`); without NAME, of the only one.  [env var: XENOOVS_LAB]",
     is_eager=True,
+    cls=ContextOption,
     callback=_choose_lab,
 )
 
 
 def switch_options(command: Command) -> Command:
-    """Add --db and --lab. They also complete suggested commands in errors for their Open vSwitch."""
+    """Add --db and --lab, which name the Open vSwitch of the command (terminal/reach.py), also for commands that an
+    error suggests."""
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> object:
         try:
             return command(*arguments, **options)
         except XenoovsError as error:
-            if error.commands:
-                address_commands(error, config=options.get("config"), db=options.get("db"), lab=options.get("lab"))
+            address_commands(error, options.get("config"))
             raise
 
     return _db_option(_lab_option(cast(Command, run)))
@@ -195,11 +197,8 @@ def record_option(*unused: str) -> Callable[[Command], Command]:
     def declare(command: Command) -> Command:
         @functools.wraps(command)
         def run(*arguments: Any, **options: Any) -> object:
-            given = [name for name in ("db", "lab", *unused) if options.get(name) and is_replaying()]
-            if given:
-                parameters = click.get_current_context().command.params
-                option = next(each.opts[0] for each in parameters if each.name == given[0])
-                raise click.UsageError(f"--record reads no switch, so {option} has no use.")
+            if is_replaying() and (given := given_option("db", "lab", *unused)):
+                raise click.UsageError(f"--record reads no switch, so {given} has no use.")
             return command(*arguments, **options)
 
         return _record_option(cast(Command, run))

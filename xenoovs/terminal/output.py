@@ -128,6 +128,28 @@ def collecting_json() -> Iterator[list[Any]]:
         _collected.reset(token)
 
 
+def output_format() -> str:
+    """Return the value of -o: `text`, `json` or `sarif`."""
+    return str(click.get_current_context().meta.get("output", "text"))
+
+
+def is_text() -> bool:
+    """Return whether the command prints text, for people."""
+    return output_format() == "text"
+
+
+def answer(
+    document: Callable[[], object],
+    text: Callable[[], None],
+    findings: Callable[[], Iterable[SarifResult]] = tuple,
+) -> None:
+    """Print the answer of a command: the document of one function, or the text that another prints."""
+    if is_text():
+        text()
+    else:
+        print_json(to_sarif(findings()) if output_format() == "sarif" else document())
+
+
 def print_json(document: object) -> None:
     """Print indented JSON, with keys in their order."""
     if (documents := _collected.get()) is not None:

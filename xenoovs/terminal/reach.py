@@ -12,7 +12,7 @@ import click
 from xenoovs.errors import LabError, SwitchError, XenoovsError
 from xenoovs.switch.endpoint import DEFAULT_RUNDIR, Endpoint, find_endpoint, require_answers
 from xenoovs.switch.tape import passing_through, real_path
-from xenoovs.terminal.defaults import is_forwarded, labs
+from xenoovs.terminal.defaults import is_forwarded, labs, option
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.files import AgentPaths
@@ -59,6 +59,11 @@ def replayed() -> tuple[Path, Record] | None:
     return found
 
 
+def endpoint() -> Endpoint:
+    """Return the endpoint of the Open vSwitch of the command. Raises what `endpoint_of` raises."""
+    return endpoint_of(option("db"), option("lab"))
+
+
 def endpoint_of(db: str | None, lab: str | None) -> Endpoint:
     """Return the endpoint of the Open vSwitch of the options. Raises click.UsageError, LabError, SwitchError."""
     if db and lab:
@@ -70,22 +75,19 @@ def endpoint_of(db: str | None, lab: str | None) -> Endpoint:
     return labs().open_lab(lab).endpoint if lab else find_endpoint(db=db, env=os.environ)
 
 
-def find_places(db: str | None, lab: str | None) -> AgentPaths:
-    """Return the places of the files of an Open vSwitch's agents. Raises click.UsageError, LabError, ListenError."""
+def find_places(at: Endpoint | None = None) -> AgentPaths:
+    """Return the places of the files of an Open vSwitch's agents; without one, of that of the command. Raises what
+    `endpoint` raises, and ListenError."""
     from xenoovs.agent.control.files import agent_paths
 
-    return agent_paths(endpoint_of(db, lab), env=os.environ, is_root=os.geteuid() == 0)
+    return agent_paths(at or endpoint(), env=os.environ, is_root=os.geteuid() == 0)
 
 
-def connect(db: str | None, lab: str | None) -> ManagementSwitch:
-    """Return the Open vSwitch of the options. Raises what `endpoint_of` raises."""
-    return _switch_at(endpoint_of(db, lab))
-
-
-def _switch_at(endpoint: Endpoint) -> ManagementSwitch:
+def connect() -> ManagementSwitch:
+    """Return the Open vSwitch of the command. Raises what `endpoint` raises."""
     from xenoovs.switch.management import ManagementSwitch
 
-    return ManagementSwitch(endpoint)
+    return ManagementSwitch(endpoint())
 
 
 def target_options(db: str | None, lab: str | None) -> str:
@@ -94,21 +96,21 @@ def target_options(db: str | None, lab: str | None) -> str:
     return "".join(f" {shlex.quote(str(word))}" for word in given)
 
 
-def reach(db: str | None, lab: str | None) -> ManagementSwitch:
+def reach() -> ManagementSwitch:
     """Connect to an Open vSwitch that answers. Raises what `connect` raises, and SwitchUnresponsive after some
     seconds."""
-    switch = connect(db, lab)
+    switch = connect()
     require_answers(switch.endpoint)
     return switch
 
 
-def where_of(endpoint: Endpoint, *, config: Path | None, lab: str | None) -> CommandTarget:
+def where_of(endpoint: Endpoint, config: Path | None = None) -> CommandTarget:
     """Return the words by which a suggested command names this Open vSwitch and the config."""
     from xenoovs.datapath.fact import Unknown
     from xenoovs.evidence.command_target import CommandTarget
     from xenoovs.switch.vswitchd import netns_of
 
-    file = None if config is None or str(config) == "-" else str(config)
+    file, lab = None if config is None or str(config) == "-" else str(config), option("lab")
     context = click.get_current_context(silent=True)
     is_of_fleet = context is not None and context.meta.get(_OF_FLEET, False)
     rundir, place = endpoint.rundir, netns_of(endpoint)
@@ -126,11 +128,13 @@ def where_of(endpoint: Endpoint, *, config: Path | None, lab: str | None) -> Com
     )
 
 
-def address_commands(error: XenoovsError, *, config: Path | None, db: str | None, lab: str | None) -> None:
-    """Complete the commands in the text of an error for the Open vSwitch of the options."""
+def address_commands(error: XenoovsError, config: Path | None) -> None:
+    """Complete the commands in the text of an error for the Open vSwitch of the command."""
+    if not error.commands:
+        return
     try:
-        endpoint = endpoint_of(db, lab)
+        target = where_of(endpoint(), config)
     except (SwitchError, LabError):
         # The error is about the same problem.
         return
-    error.args = (where_of(endpoint, config=config, lab=lab).message(str(error), error.commands),)
+    error.args = (target.message(str(error), error.commands),)

@@ -51,7 +51,6 @@ from xenoovs.model.values import site_name, split_site
 from xenoovs.store.view import Changes, FleetOverride, FleetView, Intent, IntentState, rows_after
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK, user_name
 from xenoovs.terminal.options import (
-    OutputFormat,
     backend_and_weight,
     backend_argument,
     backend_words,
@@ -60,7 +59,7 @@ from xenoovs.terminal.options import (
     time_option,
     up_to,
 )
-from xenoovs.terminal.output import confirm, echo, print_table
+from xenoovs.terminal.output import answer, confirm, echo, print_table
 
 _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
 _file_argument = click.argument("file", type=_FILE)
@@ -76,7 +75,7 @@ _POLL_S = 1.0
 @_file_argument
 @output_option
 @on_fleet
-def plan_command(*, file: Path, output: OutputFormat, store: FleetStore) -> int:
+def plan_command(*, file: Path, store: FleetStore) -> int:
     """Show what `fleet apply FILE` would change: blocks, and the clients that get another backend. Changes nothing.
 
     Exit status 0: nothing to do, 2: something differs.
@@ -84,7 +83,7 @@ def plan_command(*, file: Path, output: OutputFormat, store: FleetStore) -> int:
     text, services = _read(file)
     view = store.view()
     change = with_intent(view, text, memo=store.memo)
-    output.show(lambda: _document(view, change, services), lambda: _show(view, change, services))
+    answer(lambda: _document(view, change, services), lambda: _show(view, change, services))
     return EXIT_DIFFERS if change.steps else EXIT_OK
 
 

@@ -31,8 +31,8 @@ from xenoovs.show.column import Row
 from xenoovs.show.terminal import STYLES
 from xenoovs.store.view import DpuState, FleetView, lacks, sync_state
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
-from xenoovs.terminal.options import OutputFormat, output_option
-from xenoovs.terminal.output import echo, print_columns, text_lines
+from xenoovs.terminal.options import output_option
+from xenoovs.terminal.output import answer, echo, print_columns, text_lines
 
 _DPUS_SHOWN = 6
 """Larger fleets are shown on a screen of 24 lines: sums, and what needs an operator."""
@@ -49,7 +49,7 @@ _ENTRIES_SHOWN = 40
 @output_option
 @on_fleet
 def status_command(
-    *, group: str | None, rack: str | None, state: str | None, shows_all: bool, output: OutputFormat, store: FleetStore
+    *, group: str | None, rack: str | None, state: str | None, shows_all: bool, store: FleetStore
 ) -> int:
     """Show the generation of the fleet, its overrides, and which DPUs have applied it.
 
@@ -83,7 +83,7 @@ def status_command(
     ]
     listed, is_short = replace(snapshot, rows=tuple(chosen)), not (shows_all or group or rack or state)
     drains = DrainWatch().left(view, clocks_ms=(snapshot.clock_ms,), now_s=0)
-    output.show(
+    answer(
         lambda: {
             "fleet": view.name,
             "generation": view.generation,
@@ -113,7 +113,7 @@ def status_command(
 @click.argument("number", type=click.IntRange(min=1), required=False)
 @output_option
 @on_fleet
-def history_command(*, number: int | None, output: OutputFormat, store: FleetStore) -> None:
+def history_command(*, number: int | None, store: FleetStore) -> None:
     """Show each change of the fleet, the newest first: when, who made it and where, what it changed, and why.
 
     It has configs with what became of them, drains, weights, and changes of DPUs, also those that were undone since:
@@ -129,9 +129,9 @@ def history_command(*, number: int | None, output: OutputFormat, store: FleetSto
     if number is not None:
         lines = known_intent(view, number).text.removesuffix("\n").split("\n")
         text = "\n".join(map(printable, lines))
-        output.show(lambda: {"number": number, "config": text}, lambda: echo(text))
+        answer(lambda: {"number": number, "config": text}, lambda: echo(text))
         return
-    output.show(
+    answer(
         lambda: {"history": HISTORY.documents(view)},
         lambda: print_columns(HISTORY.columns, HISTORY.shown(view)[:_ENTRIES_SHOWN]),
     )
@@ -141,7 +141,7 @@ def history_command(*, number: int | None, output: OutputFormat, store: FleetSto
 @click.argument("dpu", required=False)
 @output_option
 @on_fleet
-def diff_command(*, dpu: str | None, output: OutputFormat, store: FleetStore) -> int:
+def diff_command(*, dpu: str | None, store: FleetStore) -> int:
     """Show which services have other blocks on a bridge than in the store, of all DPUs or of DPU alone.
 
     It is what agents reported last, REPORTED ago. GENERATION is the newest that the bridge had.
@@ -159,7 +159,7 @@ def diff_command(*, dpu: str | None, output: OutputFormat, store: FleetStore) ->
     drifts = DRIFTS.shown(rows)
     unknown = [row.name for row in rows if row.state is DpuState.UNKNOWN]
     older = [row for row in rows if sync_state(view, row.status) is not DpuState.APPLIED and row.name not in unknown]
-    output.show(
+    answer(
         lambda: {"drifts": DRIFTS.documents(rows), "unknown": unknown, "not_newest": [row.name for row in older]},
         lambda: _show_drifts(drifts, unknown, [f"{row.name} {lacks(view, row.status)}" for row in older]),
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from xenoovs.terminal.command import LazyGroup
-from xenoovs.terminal.options import OutputFormat, output_option
-from xenoovs.terminal.output import echo, print_json, print_table
+from xenoovs.terminal.options import output_option
+from xenoovs.terminal.output import echo, is_text, print_json, print_table
 
 # Each command with the module that has it as `NAME_command`, and its one line, so that help imports no command.
 _COMMANDS = {
@@ -45,7 +45,7 @@ def lab_command() -> None:
 
 @click.command("list")
 @output_option
-def list_command(*, output: OutputFormat) -> None:
+def list_command() -> None:
     """List the labs on this machine.
 
     STATE is up, failing (only by `lab fail`), damaged (something of it does not work), stopped (its virtual machine),
@@ -55,7 +55,7 @@ def list_command(*, output: OutputFormat) -> None:
     from xenoovs.lab.lab import lab_names
 
     labs = [_summary(name) for name in lab_names()]
-    if output is OutputFormat.JSON:
+    if not is_text():
         print_json({"labs": labs})
     elif labs:
         print_table(["LAB", "STATE", "NIC", "BRIDGE", "CONFIG"], [[*map(str, lab.values())] for lab in labs])

@@ -19,8 +19,7 @@ from xenoovs.lab.lab import FabricLab, open_fabric
 from xenoovs.switch.process import PYTHON_MODULE
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.defaults import CONFIG_VARIABLE, LAB_VARIABLE
-from xenoovs.terminal.options import OutputFormat
-from xenoovs.terminal.output import echo, print_json, print_table
+from xenoovs.terminal.output import answer, echo, is_text, print_json, print_table
 
 
 def shape_of(topology: str, given: Mapping[str, Any]) -> FabricShape | None:
@@ -34,23 +33,23 @@ def shape_of(topology: str, given: Mapping[str, Any]) -> FabricShape | None:
     return None
 
 
-def up(name: str, shape: FabricShape, *, output: OutputFormat, progress: Progress) -> None:
+def up(name: str, shape: FabricShape, *, progress: Progress) -> None:
     """Build a fabric lab and print the next step. Raises LabError."""
     lab = build.up(name, shape, progress=progress)
     configs = {site.dpu: str(lab.config(site.dpu)) for site in lab.fabric.sites}
-    if output is OutputFormat.JSON:
+    if not is_text():
         print_json({"lab": name, "topology": "fabric", **asdict(shape), "configs": configs})
         return
     echo(f"lab {name} is up: {counted(shape.senders, 'sender')}, {shape.paths} paths, a DPU with Open vSwitch each")
     echo(f"next: xenoovs lab exec --lab {name} --on dpua1 -- xenoovs apply; its config: {configs['dpua1']}")
 
 
-def show_status(lab: FabricLab, *, output: OutputFormat) -> int:
+def show_status(lab: FabricLab) -> int:
     """Show which machines of a fabric lab work. Return the exit status. Raises LabError."""
     machines = status.fabric_machines(lab)
     state = status.state_of(machines)
     exit_status = EXIT_OK if state == "up" else EXIT_DIFFERS
-    if output is OutputFormat.JSON:
+    if not is_text():
         facts = {"name": lab.name, "directory": str(lab.directory), "bridge": BRIDGE}
         print_json({**facts, "machines": [*map(asdict, machines)], "state": state, "healthy": state == "up"})
         return exit_status
@@ -63,24 +62,24 @@ def show_status(lab: FabricLab, *, output: OutputFormat) -> int:
     return exit_status
 
 
-def fail(lab: FabricLab, spine: str, how: str, *, output: OutputFormat) -> None:
+def fail(lab: FabricLab, spine: str, how: str) -> None:
     """Make a spine drop every packet. `how`: the option's value. Raises LabError."""
     check_root()
     if how != "silent":
         raise LabError(f"a spine of a fabric fails as `--how silent`, not {how}: its links stay up, and nothing passes")
     status.silence(lab, spine)
-    output.show(
+    answer(
         lambda: {"lab": lab.name, "spine": spine, "failure": how},
         lambda: echo(f"{spine} swallows all packets\nnext: xenoovs lab fail {spine} --end --lab {lab.name}"),
     )
 
 
-def heal(lab: FabricLab, spine: str | None, *, output: OutputFormat) -> None:
+def heal(lab: FabricLab, spine: str | None) -> None:
     """Make one spine, or all of them, forward again. Raises LabError."""
     check_root()
     healed = status.restore(lab, lab.fabric.spines if spine is None else (spine,))
     message = f"{', '.join(healed)} {'forward' if len(healed) > 1 else 'forwards'} again" if healed else "nothing to do"
-    output.show(lambda: {"lab": lab.name, "healed": list(healed)}, lambda: echo(message))
+    answer(lambda: {"lab": lab.name, "healed": list(healed)}, lambda: echo(message))
 
 
 def enter(name: str, machine: str, argv: Sequence[str]) -> NoReturn:

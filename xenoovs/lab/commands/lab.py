@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
@@ -17,12 +17,12 @@ from xenoovs.compile.plan import ChangeKind
 from xenoovs.display import percent, span
 from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import LabError, XenoovsError, counted, first_names, worded
+from xenoovs.errors import LabError, ListenError, XenoovsError, counted, first_names, worded
 from xenoovs.lab import lifecycle, servers, traffic
 from xenoovs.lab.client import Pace
 from xenoovs.lab.commands import fabric as lab_fabric
 from xenoovs.lab.host import check_root
-from xenoovs.lab.lab import config_of, directory_of, fabric_of, lab_names, link_config, open_lab, write_config
+from xenoovs.lab.lab import Lab, config_of, directory_of, fabric_of, lab_names, link_config, open_lab, write_config
 from xenoovs.lab.nic import up as nic_up
 from xenoovs.lab.probing import in_lab
 from xenoovs.lab.servers import Failure
@@ -32,14 +32,13 @@ from xenoovs.lab.topology import Machine, plan_topology
 from xenoovs.lab.traffic import LabReport, ServiceTraffic
 from xenoovs.model.balancer import Balancer, Protocol, service_ids
 from xenoovs.model.templates import read_template
-from xenoovs.terminal.agent_client import Where, agent_of
+from xenoovs.switch.management import ManagementSwitch
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
 from xenoovs.terminal.completion import complete_lab_backend
 from xenoovs.terminal.defaults import DEFAULT_LAB, announce, environment_config, find_lab, usual_lab
 from xenoovs.terminal.load import load, resolved
 from xenoovs.terminal.options import (
     Command,
-    OutputFormat,
     data_rate,
     data_size,
     lab_option,
@@ -47,8 +46,8 @@ from xenoovs.terminal.options import (
     output_option,
     time_option,
 )
-from xenoovs.terminal.output import echo, print_json, print_table
-from xenoovs.terminal.reach import connect
+from xenoovs.terminal.output import echo, is_text, print_json, print_table
+from xenoovs.terminal.reach import find_places
 
 _GUEST = "xenoovs.cli.nic_guest"
 """The first Python module of a virtual machine. It imports all commands, and so belongs to a room above the lab."""
@@ -115,9 +114,7 @@ def name_option(callback: Callable[..., str | None] = _existing, default: str = 
     help="Queue before each path, in kb of 1000 bytes.  [default: 100kb]",
 )
 @output_option
-def up_command(
-    config: Path | None, name: str, *, nic: str, topology: str, output: OutputFormat, **shape: int | None
-) -> None:
+def up_command(config: Path | None, name: str, *, nic: str, topology: str, **shape: int | None) -> None:
     """Build a lab for the config FILE, or a fabric.
 
     Without FILE, the lab is for the template quickstart. Its bridge has the ports of the config and no flows yet. Each
@@ -138,7 +135,7 @@ def up_command(
         if config is not None or nic != "none":
             raise click.UsageError("--topology fabric takes neither a FILE nor --nic.")
         with _progress_bar("building the fabric") as progress:
-            lab_fabric.up(name, fabric, output=output, progress=progress)
+            lab_fabric.up(name, fabric, progress=progress)
         return
     config = config or environment_config()
     if config is not None:
@@ -163,7 +160,7 @@ def up_command(
             tools = f"OVS tools: export OVS_RUNDIR={lab.ovs.directory}"
     if config is not None and str(config) != "-":
         link_config(directory_of(name, None), config)
-    if output is OutputFormat.JSON:
+    if not is_text():
         print_json({"lab": name, **document, "chosen_addresses": _chosen_addresses(name, balancer)})
         return
     echo(f"lab {name} is up {up}")
@@ -188,10 +185,10 @@ def _chosen_addresses(name: str, balancer: Balancer) -> dict[str, str]:
 @click.command("down")
 @name_option(_named, DEFAULT_LAB)
 @output_option
-def down_command(name: str, *, output: OutputFormat) -> None:
+def down_command(name: str) -> None:
     """Remove a lab, also one whose `lab up` crashed. Succeeds if there is none."""
     removed = lifecycle.down(name)
-    if output is OutputFormat.JSON:
+    if not is_text():
         print_json({"lab": name, "namespaces": removed.namespaces, "processes": removed.processes})
     elif removed.anything:
         processes = counted(removed.processes, "process", "processes")
@@ -205,17 +202,17 @@ def down_command(name: str, *, output: OutputFormat) -> None:
 @name_option(_forward_status)
 @output_option
 @click.pass_context
-def status_command(context: click.Context, /, name: str, *, output: OutputFormat) -> None:
+def status_command(context: click.Context, /, name: str) -> None:
     """Show which parts of a lab work, and which backends answer; of a fabric its machines.
 
     Backends are probed inside the lab, by the path of health checks. RECEIVED: packets that reached the backend. Exit
     status 2: something does not work.
     """
     if fabric := fabric_of(name):
-        context.exit(lab_fabric.show_status(fabric, output=output))
+        context.exit(lab_fabric.show_status(fabric))
     status = lab_status(open_lab(name))
     exit_status = EXIT_OK if status.is_healthy else EXIT_DIFFERS
-    if output is OutputFormat.JSON:
+    if not is_text():
         print_json(_document(status))
         context.exit(exit_status)
     daemons = "runs" if len(status.ovs_pids) == 2 else click.style("does not run", fg="red")
@@ -240,7 +237,7 @@ def status_command(context: click.Context, /, name: str, *, output: OutputFormat
 @click.option("--end", is_flag=True, help="Make BACKEND work again; without BACKEND, all of them.")
 @name_option(_forwarded)
 @output_option
-def fail_command(backend: str | None, name: str, *, how: str | None, end: bool, output: OutputFormat) -> None:
+def fail_command(backend: str | None, name: str, *, how: str | None, end: bool) -> None:
     """Make a backend of a lab fail, as if its server died, or a spine of a fabric; or work again with --end.
 
     \b
@@ -259,19 +256,19 @@ def fail_command(backend: str | None, name: str, *, how: str | None, end: bool, 
     if end:
         if how is not None:
             raise click.UsageError("--how has no use with --end.")
-        _end_failures(backend, name, output=output)
+        _end_failures(backend, name)
         return
     if backend is None:
         raise click.UsageError("Missing argument 'BACKEND'; only --end is for all of them.")
     failure = Failure.PORT if how is None else Failure(how)
     if fabric := fabric_of(name):
-        lab_fabric.fail(fabric, backend, failure.value, output=output)
+        lab_fabric.fail(fabric, backend, failure.value)
         return
     check_root()
     lab = open_lab(name)
     machine, balancer = servers.find_machine(lab, backend), config_of(lab)
     servers.fail(lab, machine, failure, balancer)
-    if output is OutputFormat.JSON:
+    if not is_text():
         print_json({"lab": name, "backend": _label(machine), "failure": failure.value})
         return
     echo(f"{_label(machine)} fails ({failure.value}): {servers.EFFECTS[failure]}")
@@ -283,15 +280,15 @@ def fail_command(backend: str | None, name: str, *, how: str | None, end: bool, 
     echo(f"next: xenoovs lab fail {machine.names[0]} --end --lab {name}")
 
 
-def _end_failures(backend: str | None, name: str, *, output: OutputFormat) -> None:
+def _end_failures(backend: str | None, name: str) -> None:
     if fabric := fabric_of(name):
-        lab_fabric.heal(fabric, backend, output=output)
+        lab_fabric.heal(fabric, backend)
         return
     check_root()
     lab = open_lab(name)
     machines = lab.topology.machines if backend is None else (servers.find_machine(lab, backend),)
     healed = servers.heal(lab, machines, config_of(lab))
-    if output is OutputFormat.JSON:
+    if not is_text():
         print_json({"lab": name, "healed": [_label(machine) for machine in healed]})
     elif healed:
         echo(f"{', '.join(map(_label, healed))} answers again" if len(healed) == 1 else f"{len(healed)} answer again")
@@ -342,7 +339,6 @@ def traffic_command(
     packets: int | None,
     for_s: float | None,
     rate: float | None,
-    output: OutputFormat,
     **amount: Any,
 ) -> None:
     """Send packets to the services of a lab, and count answers.
@@ -370,12 +366,12 @@ def traffic_command(
     pace = None if rate is None else Pace(rate, for_s)
     with _progress_bar("sending") as progress:
         report = traffic.send(lab, balancer, load=wanted, pace=pace, progress=progress)
-    shares = _installed_shares(balancer, name)
-    if output is OutputFormat.JSON:
+    shares = _installed_shares(balancer, lab)
+    if not is_text():
         print_json(_traffic_document(report, shares))
     else:
         _show_traffic(report, shares, is_paced=pace is not None)
-    if differing := _not_applied(balancer, name):
+    if differing := _not_applied(balancer, lab):
         names = first_names(differing)
         verb = worded(len(differing), "differs", "differ")
         echo(
@@ -443,9 +439,9 @@ def _service_document(service: ServiceTraffic, shares: Shares) -> dict[str, obje
     }
 
 
-def _installed_shares(balancer: Balancer, lab: str) -> Shares:
+def _installed_shares(balancer: Balancer, lab: Lab) -> Shares:
     """Return the share of the clients that each backend has on the bridge now."""
-    decision, _ = Engine(connect(db=None, lab=lab)).decision(resolved(balancer))
+    decision, _ = Engine(ManagementSwitch(lab.endpoint)).decision(resolved(balancer))
     ids = service_ids(service.claim for service in balancer.services)
     services = dict(decision.services)
     return {
@@ -456,13 +452,14 @@ def _installed_shares(balancer: Balancer, lab: str) -> Shares:
     }
 
 
-def _not_applied(balancer: Balancer, lab: str) -> list[str]:
+def _not_applied(balancer: Balancer, lab: Lab) -> list[str]:
     """Return the services whose flows on the bridge differ from the config; empty if an agent runs for the bridge."""
     bridge = balancer.uplinks.bridge
-    if agent_of(Where(None, bridge, None, lab), bridge) is not None:
-        return []
+    with suppress(ListenError):
+        if find_places(lab.endpoint).running(bridge) is not None:
+            return []
     try:
-        changes = Engine(connect(db=None, lab=lab)).plan(resolved(balancer), PlanOptions(partial=True)).services()
+        changes = Engine(ManagementSwitch(lab.endpoint)).plan(resolved(balancer), PlanOptions(partial=True)).services()
         return [each.name for each in changes if each.kind is not ChangeKind.SAME]
     except XenoovsError:
         # No flows can have these weights.
