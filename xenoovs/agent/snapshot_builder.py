@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 
 from xenoovs.agent.bridge_watch import moved_by_switch
@@ -18,7 +18,7 @@ from xenoovs.datapath.database import live_ports
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.ejection import Ramps
 from xenoovs.judge.findings import BlockOffload, OffloadFindings
-from xenoovs.model.balancer import Backend, Service
+from xenoovs.model.balancer import Service
 from xenoovs.model.next_hop import l4_port_of, mac_and_port
 from xenoovs.show.snapshot import (
     AgentView,
@@ -26,7 +26,6 @@ from xenoovs.show.snapshot import (
     BackendView,
     BlockView,
     LazySnapshot,
-    Override,
     ServiceView,
     Snapshot,
     SwitchMove,
@@ -111,35 +110,69 @@ def service_views(moment: Moment) -> tuple[ServiceView, ...]:
     overrides, dead_ports = {each.name: each for each in state.runtime.overrides}, state.dead_ports
     unreachable = state.round.unreachable
     installed = {made.service.name: made for made in (() if program is None else program.services)}
-    for configured, in_use in zip(state.balancer.services, state.in_use.services, strict=True):
-        name, made = configured.name, installed.get(configured.name)
+
+    def backends(configured: Service, in_use: Service, made: ServiceProgram | None) -> Iterator[BackendView]:
         there = {} if made is None else {each.name: each for each in made.service.backends}
         shares = {} if made is None else dict(zip(there, made.shares, strict=True))
         flows = Counter(block.backend.name for block in (() if made is None else made.blocks))
         targets = target_shares(in_use, moment.ramps)
-        seen = [one.megaflows for used in in_use.backends for one in moment.blocks.get((name, used.name), ())]
-        backends = (
-            _backend(
-                moment,
-                (name, used.name),
-                used,
+        for used, target, one in zip(in_use.backends, targets, configured.backends, strict=True):
+            name, port = (configured.name, used.name), used.next_hop.port
+            override, is_dead = overrides.get(name), port in dead_ports
+            check = state.tracker.checks.by_backend.get(name)
+            health = None if check is None else state.tracker.health[check]
+            probe = None if health is None else health.last
+            if override is not None and (override.is_maintenance or not override.weight):
+                shown = BackendState.MAINTENANCE if override.is_maintenance else BackendState.DRAINED
+                since_s: float | None = override.since_s
+            elif is_dead:
+                shown, since_s = BackendState.DOWN, moment.dead_since_s([port])
+            elif health is None or probe is None:
+                shown, since_s = BackendState.UNCHECKED, None
+            else:
+                shown = BackendState.UP if health.is_up else BackendState.DOWN
+                since_s = health.since_s + moment.utc_offset_s
+            reason = state.why_dead(port) if is_dead else "" if probe is None else probe.reason
+            ramp, change = moment.ramps.get(name), moment.changes.get(name)
+            yield BackendView(
+                name=used.name,
                 mac=mac_and_port(there.get(used.name, used).next_hop)[0],
-                configured_weight=float(one.weight),
-                target=target,
+                egress=mac_and_port(used.next_hop)[1],
+                address=None if used.address is None else str(used.address),
+                state=shown,
+                is_ejected=name in unreachable or used.name in state.ejected.get(configured.name, ()),
+                weight=float(one.weight),
+                weight_in_use=float(used.weight if ramp is None else used.weight * ramp),
+                target_share=target,
                 share=float(shares.get(used.name, 0)),
                 flows=flows[used.name],
-                override=overrides.get((name, used.name)),
-                unreachable=unreachable.get((name, used.name)),
-                is_dead=used.next_hop.port in dead_ports,
+                blocks=Counter(each.verdict for each in moment.blocks.get(name, ())),
+                traffic=state.offload.traffic.get(name),
+                rate=state.offload.rates.get(name),
+                ramp=None if ramp is None else float(ramp),
+                since_s=since_s,
+                # It may have clients, but gets none.
+                reason=unreachable.get(name, reason),
+                probe_latency_s=None if probe is None else probe.latency_s,
+                transitions=0 if health is None or probe is None else health.transitions,
+                counted=state.offload.counted.get(name),
+                is_backup=used.is_backup,
+                changes=0 if change is None else change.number,
+                last_change="" if change is None else change.reason,
+                last_change_s=None if change is None else change.time_s,
+                agent=_advertised(state.tracker, name),
+                l4_port=l4_port_of(used.next_hop),
             )
-            for used, target, one in zip(in_use.backends, targets, configured.backends, strict=True)
-        )
+
+    for configured, in_use in zip(state.balancer.services, state.in_use.services, strict=True):
+        name, made = configured.name, installed.get(configured.name)
+        seen = [one.megaflows for used in in_use.backends for one in moment.blocks.get((name, used.name), ())]
         views.append(
             ServiceView(
                 name=name,
                 service_id=0 if made is None else made.service_id,
                 vips=tuple(map(str, configured.claim.vips)),
-                backends=tuple(backends),
+                backends=tuple(backends(configured, in_use, made)),
                 megaflows_predicted=None if made is None else hardware_entries(made),
                 megaflows_seen=sum(seen) if seen else None,
                 clients_moved=state.round.moved.get(name, 0.0),
@@ -148,68 +181,6 @@ def service_views(moment: Moment) -> tuple[ServiceView, ...]:
             )
         )
     return tuple(views)
-
-
-def _backend(
-    moment: Moment,
-    name: BackendName,
-    used: Backend,
-    *,
-    mac: str,
-    configured_weight: float,
-    target: float,
-    share: float,
-    flows: int,
-    override: Override | None,
-    unreachable: str | None,
-    is_dead: bool,
-) -> BackendView:
-    """Return a backend. `used`: it with the weight in use. `target`, `share`: of the clients, as it should have and as
-    on the bridge. `unreachable`: why it gets no clients although it may have some. `is_dead`: whether its port is."""
-    state, port = moment.state, used.next_hop.port
-    check = state.tracker.checks.by_backend.get(name)
-    health = None if check is None else state.tracker.health[check]
-    probe = None if health is None else health.last
-    if override is not None and (override.is_maintenance or not override.weight):
-        shown = BackendState.MAINTENANCE if override.is_maintenance else BackendState.DRAINED
-        since_s: float | None = override.since_s
-    elif is_dead:
-        shown, since_s = BackendState.DOWN, moment.dead_since_s([port])
-    elif health is None or probe is None:
-        shown, since_s = BackendState.UNCHECKED, None
-    else:
-        shown = BackendState.UP if health.is_up else BackendState.DOWN
-        since_s = health.since_s + moment.utc_offset_s
-    reason = state.why_dead(port) if is_dead else "" if probe is None else probe.reason
-    ramp, change = moment.ramps.get(name), moment.changes.get(name)
-    return BackendView(
-        name=used.name,
-        mac=mac,
-        egress=mac_and_port(used.next_hop)[1],
-        address=None if used.address is None else str(used.address),
-        state=shown,
-        is_ejected=unreachable is not None or used.name in state.ejected.get(name[0], ()),
-        weight=configured_weight,
-        weight_in_use=float(used.weight if ramp is None else used.weight * ramp),
-        target_share=target,
-        share=share,
-        flows=flows,
-        blocks=Counter(each.verdict for each in moment.blocks.get(name, ())),
-        traffic=state.offload.traffic.get(name),
-        rate=state.offload.rates.get(name),
-        ramp=None if ramp is None else float(ramp),
-        since_s=since_s,
-        reason=reason if unreachable is None else unreachable,
-        probe_latency_s=None if probe is None else probe.latency_s,
-        transitions=0 if health is None or probe is None else health.transitions,
-        counted=state.offload.counted.get(name),
-        is_backup=used.is_backup,
-        changes=0 if change is None else change.number,
-        last_change="" if change is None else change.reason,
-        last_change_s=None if change is None else change.time_s,
-        agent=_advertised(state.tracker, name),
-        l4_port=l4_port_of(used.next_hop),
-    )
 
 
 def _advertised(tracker: HealthTracker, name: BackendName) -> AgentView | None:
