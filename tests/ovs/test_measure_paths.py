@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -37,14 +40,17 @@ BALANCER = balancer(
         ],
     )
 )
-SLOW_BPS = 400_000
-"""Of a cable: 833 frames of 64 bytes a second, which any machine sends and forwards."""
+CABLE_PPS, FRAME_BYTES = 200, 60
+"""A rate that any machine sends and forwards, and what a frame of the load has without its checksum."""
+OVERLOAD = 5.0
 
 
 def _limit_cables(made: Lab) -> None:
+    rate, second = f"{CABLE_PPS * FRAME_BYTES * 8}bit", f"{CABLE_PPS * FRAME_BYTES}"
     for cable in ("p1", "pf0hpf"):
-        # `a` and `b` are behind one cable, `c` is behind another.
-        tbf = ["tbf", "rate", f"{SLOW_BPS}bit", "burst", "1600", "limit", "3200"]
+        # `a` and `b` are behind one cable, `c` is behind another. A second of frames waits for it, so that it goes on
+        # at its rate while the senders and the switch get no processor.
+        tbf = ["tbf", "rate", rate, "burst", "1600", "limit", second]
         run(["tc", "-n", made.topology.switch_namespace, "qdisc", "add", "dev", cable, "root", *tbf])
 
 
@@ -107,11 +113,24 @@ def test_every_frame_that_was_sent_was_received_or_lost(lab: Lab) -> None:
     assert [*flows(lab), *left_over(lab)] == []
 
 
+def test_bug_a_switch_that_waits_for_a_processor_was_a_cable_in_the_wrong_port(lab: Lab) -> None:
+    with open_lab_bed(lab.name, BALANCER) as bed, path_bench(bed, (Direction.IN,), seed=0) as bench:
+        vswitchd = lab.ovs.pids()[0]
+        os.kill(vswitchd, signal.SIGSTOP)
+        goes_on = Timer(3.0, os.kill, (vswitchd, signal.SIGCONT))
+        goes_on.start()
+        try:
+            bench.learn([PathLoad(bench.path("a"), Direction.IN)])
+        finally:
+            goes_on.join()
+
+
 def test_pairs_find_the_cable_that_two_paths_share(
     lab: Lab, tmp_path: Path, xenoovs: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Long enough that a moment without a processor is not all of it.
+    # More than one frame of many, and more than the cables carry also where the senders are slow.
     monkeypatch.setitem(experiment_of_paths._TRIAL_S, (BedKind.LAB, True), 1.0)
+    monkeypatch.setattr(experiment_of_paths, "_OVERLOAD", OVERLOAD)
     options = ("--quick", "--directions", "in", "--out", tmp_path, "--weights", tmp_path / "paths.json", "-o", "json")
     config = lab.directory.parent / "my.yaml"
     said = xenoovs("measure", "paths", config, "--lab", lab.name, *options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from ipaddress import ip_network
 from itertools import combinations, combinations_with_replacement
@@ -197,7 +197,7 @@ class PathBench:
             before = self._counts([load])
             self._start(replace(load, offered_pps=_LEARNING_PPS), seconds_s=_LEARNING_S).wait()
             sender, receiver = load.ends(self.bed)
-            if settled_counts(self._ends([load]))[receiver.role].rx == before[receiver.role].rx:
+            if not self._await_frames([load], before, lambda: False):
                 raise MeasureError(
                     f"no frame from {sender.role} reached {receiver.role} on path {load.name}: are cables and "
                     f"interfaces those of the bed, and has the config the right port for {load.path.name}?"
@@ -219,7 +219,7 @@ class PathBench:
         whole_s = seconds_s + _LONGEST_READINGS_S
         running = [self._start(load, seconds_s=whole_s) for load in loads]
         try:
-            self._await_start(loads, before, running)
+            self._await_frames(loads, before, lambda: all(one.command.exit_code is not None for one in running))
             first_switch = read_switch(self.bed.dpu) if reads_switch else None
             first = self._counts(loads)
             time.sleep(seconds_s)
@@ -264,17 +264,18 @@ class PathBench:
     def _ends(self, loads: Iterable[PathLoad]) -> Collection[Station]:
         return {end.role: end for load in loads for end in load.ends(self.bed)}.values()
 
-    def _await_start(
-        self, loads: Sequence[PathLoad], before: Mapping[str, InterfaceCounts], running: Sequence[RunningLoad]
-    ) -> None:
-        """Wait until frames of each load arrive, up to a time limit: the readings show a load that does not arrive."""
+    def _await_frames(
+        self, loads: Sequence[PathLoad], before: Mapping[str, InterfaceCounts], have_ended: Callable[[], bool]
+    ) -> bool:
+        """Wait until frames of each load arrive, up to a time limit or the end of all loads. Return whether they do."""
         receivers = [load.ends(self.bed)[1].role for load in loads]
         deadline_s = time.monotonic() + _START_TIMEOUT_S
-        while time.monotonic() < deadline_s and any(one.command.exit_code is None for one in running):
+        while time.monotonic() < deadline_s and not have_ended():
             counts = self._counts(loads)
             if all(counts[role].rx > before[role].rx for role in receivers):
-                return
+                return True
             time.sleep(_STEP_S)
+        return False
 
     def round_trips(self, path: BedPath, *, count: int) -> list[float]:
         """Return the round-trip times of a path without load, in microseconds. Raises MeasureError."""
