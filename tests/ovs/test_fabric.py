@@ -1,6 +1,7 @@
 """A fabric of Linux routers: agents choose paths by source port, by address, or by uplink; machines can be entered.
 
-The margin is far above any queue, so that a busy machine makes no path congested: only dead paths lose blocks.
+The margin is far above any queue, so that a busy machine makes no path congested, and answers may be two seconds late,
+so that it loses none of those that come: only dead paths lose blocks.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from xenoovs.switch.process import run
 pytestmark = pytest.mark.timeout(900)
 
 REMOTE, PATHS = "fabric/hostb1", 4
+PATIENT = ("margin:", "    margin: 1000ms"), ("probe: {", "probe: {timeout: 2s, ")
 ALIASES = tuple(f"10.2.20{number}.2" for number in range(1, PATHS))
 
 
@@ -96,7 +98,7 @@ def begin(lab: FabricLab, tmp_path: Path) -> Iterator[Callable[..., PathAgent]]:
 
     def with_config(dpu: str, *changes: tuple[str, str]) -> PathAgent:
         agent, text = PathAgent(lab, dpu, tmp_path), lab.config(dpu).read_text()
-        for old, new in (("margin:", "    margin: 1000ms"), *changes):
+        for old, new in (*PATIENT, *changes):
             lines = [line for line in text.splitlines() if line.strip().startswith(old)] if old.endswith(":") else [old]
             assert lines[0] in text
             text = text.replace(lines[0], new)
