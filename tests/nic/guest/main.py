@@ -32,7 +32,8 @@ def main() -> None:
 
 def _run(name: str, wires: MutableMapping[str, Wire], job: Mapping[str, Any]) -> Record:
     started = time.monotonic()
-    kernel_log = len(_kernel_log())
+    # A full buffer of the kernel loses its first lines, so that a number of lines would name no place in it.
+    run(["dmesg", "--clear"])
     bench = Bench(Path("/run/ovs") / name, wires, job["programs"], job["module"])
     try:
         SCENARIOS[name](bench)
@@ -42,14 +43,10 @@ def _run(name: str, wires: MutableMapping[str, Wire], job: Mapping[str, Any]) ->
         bench.close()
     except Exception:  # noqa: BLE001 (as above)
         bench.record.error = (bench.record.error or "") + traceback.format_exc()
-    bench.record.kernel_log = _kernel_log()[kernel_log:]
+    bench.record.kernel_log = run(["dmesg"]).stdout.splitlines()
     bench.record.seconds = time.monotonic() - started
     print(f"{time.monotonic():.0f} s: {name}: {'failed' if bench.record.error else 'recorded'}", file=sys.stderr)
     return bench.record
-
-
-def _kernel_log() -> list[str]:
-    return run(["dmesg"]).stdout.splitlines()
 
 
 if __name__ == "__main__":
