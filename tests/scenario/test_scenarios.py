@@ -211,7 +211,8 @@ def test_scenario(path: Path, caplog: pytest.LogCaptureFixture) -> None:
         world.run_until(Fraction(str(step["at"])), jump=bool(step.get("jump")))
         world.happen(step)
         seen = world.seen()
-        lines = [f"{record.message} {render_facts(facts_of(record))}" for record in caplog.records]
+        records = [record for record in caplog.records if record.name == LOGGER]
+        lines = [f"{record.message} {render_facts(facts_of(record))}" for record in records]
         caplog.clear()
         logged = step.get("logged", lines)
         found = [line[: len(one)] for line, one in zip_longest(lines, logged, fillvalue="")]

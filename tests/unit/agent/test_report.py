@@ -68,7 +68,7 @@ def test_a_drain_that_waits_for_open_vswitch_is_reported_once_each_time(caplog: 
     report = Report()
     for problem in ("hangs", "hangs", "", "hangs"):
         report.drains_measured(problem)
-    assert caplog.messages == ["drains wait for Open vSwitch"] * 2
+    assert caplog.messages.count("drains wait for Open vSwitch") == 2
 
 
 def test_a_backend_that_goes_down_in_a_round_is_not_logged_as_held(
@@ -280,12 +280,11 @@ def test_bug_what_failed_while_it_was_ended_late_left_a_traceback(caplog: pytest
         finally:
             raise OSError("it cannot be killed")
 
-    gc.collect()
-    caplog.clear()
     with pytest.raises(asyncio.TimeoutError):
         asyncio.run(within(0.001, fail_at_the_end()))
     gc.collect()
-    assert caplog.messages == []
+    # Also what other tests have left is collected here.
+    assert [text for text in caplog.messages if fail_at_the_end.__qualname__ in text] == []
 
 
 def test_bug_a_connection_that_came_at_the_end_left_a_message_about_its_task(caplog: pytest.LogCaptureFixture) -> None:
@@ -307,7 +306,8 @@ def test_bug_a_connection_that_came_at_the_end_left_a_message_about_its_task(cap
     assert run_loop(loop, main()) == "done"
     beside.clear()
     gc.collect()
-    assert (ended, loop.is_closed(), caplog.messages) == (["the connection"], True, [])
+    assert (ended, loop.is_closed()) == (["the connection"], True)
+    assert [text for text in caplog.messages if serve.__qualname__ in text] == []
 
 
 def test_each_gets_its_flows_before_the_config_of_another_is_read(
@@ -326,7 +326,7 @@ def test_each_gets_its_flows_before_the_config_of_another_is_read(
     starters: dict[str, Starter] = {bridge: partial(start, bridge) for bridge in switches}
     asyncio.run(asyncio.wait_for(AgentGroup().run(starters, once=True), PATIENCE_S))
     assert [len(switch.all_flows(bridge)) for bridge, switch in switches.items()] == [8, 8]
-    assert {facts_of(record)["bridge"] for record in caplog.records} == {"br1", "br2"}
+    assert {facts_of(record)["bridge"] for record in caplog.records if record.name == LOGGER} == {"br1", "br2"}
     for bridge, agent in agents.items():
         assert {event.facts["bridge"] for event in agent.events.since(0)} == {bridge}
 
@@ -414,7 +414,7 @@ def test_logs_outside_of_an_agent_name_no_bridge(caplog: pytest.LogCaptureFixtur
     with bridge_context("br1"):
         info("inside", bridge="another name of it")
     info("outside")
-    assert [facts_of(record) for record in caplog.records] == [{"bridge": "br1"}, {}]
+    assert [facts_of(record) for record in caplog.records if record.name == LOGGER] == [{"bridge": "br1"}, {}]
 
 
 BALANCER = small.balancer(small.service(small.claim(), 1, 1))

@@ -35,7 +35,7 @@ def test_an_agent_in_a_lab_logs_once_that_it_announces_nothing(
     caplog.set_level(logging.INFO)
     parse, sources = servers.FollowedConfig(Lab(tmp_path, topology)), ConfigSources(tmp_path / "my.yaml")
     parse(SMALL_CONFIG.encode(), sources)
-    assert not caplog.records
+    assert "announce is ignored in a lab" not in caplog.messages
     for _ in range(3):
         assert parse(ANNOUNCING.encode(), sources).announce is None
-    assert [record.message for record in caplog.records] == ["announce is ignored in a lab"]
+    assert caplog.messages.count("announce is ignored in a lab") == 1
