@@ -14,7 +14,6 @@ from xenoovs.agent.state import OffloadSample
 from xenoovs.agent.tasks import within
 from xenoovs.compile.program import Program
 from xenoovs.dataclass import dataclass, replace
-from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import PortPackets
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.datapath.tc import TcCounters, TcFilter
@@ -40,9 +39,8 @@ from xenoovs.show.snapshot import Counted, Insertion, Rate, Traffic
 from xenoovs.switch.api import Switch
 from xenoovs.switch.devices import read_port_packets
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.netns import HERE, Netns
 from xenoovs.switch.tc import dump_filters
-from xenoovs.switch.vswitchd import netns_of, read_offload_counters
+from xenoovs.switch.vswitchd import place_of, read_offload_counters
 
 _BITS = 8
 
@@ -351,14 +349,9 @@ class RuleUse:
     @classmethod
     def at(cls, endpoint: Endpoint) -> RuleUse:
         """Return a RuleUse that reads in the network namespace of ovs-vswitchd, which it looks up each time."""
-
-        def place() -> Netns:
-            found = netns_of(endpoint)
-            return HERE if isinstance(found, Unknown) else found
-
         return cls(
-            lambda ports, *, is_brief: read_port_packets(ports, place(), is_brief=is_brief),
-            lambda devices: dump_filters(devices, place()).by_cookie,
+            lambda ports, *, is_brief: read_port_packets(ports, place_of(endpoint), is_brief=is_brief),
+            lambda devices: dump_filters(devices, place_of(endpoint)).by_cookie,
             lambda: read_offload_counters(endpoint),
         )
 

@@ -52,9 +52,9 @@ from xenoovs.switch.devices import read_backend
 from xenoovs.switch.endpoint import Endpoint, require_answers
 from xenoovs.switch.host_facts import check_reachable, gather
 from xenoovs.switch.management import ManagementSwitch
-from xenoovs.switch.netns import HERE, Netns, run_changes
+from xenoovs.switch.netns import Netns, run_changes
 from xenoovs.switch.tape import is_replaying
-from xenoovs.switch.vswitchd import netns_of
+from xenoovs.switch.vswitchd import place_of
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
 from xenoovs.terminal.defaults import environment_config, find_config, labs, option
 from xenoovs.terminal.load import load, resolved
@@ -295,7 +295,7 @@ def _run_fixes(question: Question, fixes: Iterable[Fix]) -> list[dict[str, str |
     from xenoovs.cli.ipsec import write_keys
     from xenoovs.evidence.collector import finish_leftovers
 
-    place = netns_of(question.endpoint)
+    place = place_of(question.endpoint)
     done: list[dict[str, str | None]] = []
     for fix in fixes:
         error = None
@@ -305,8 +305,7 @@ def _run_fixes(question: Question, fixes: Iterable[Fix]) -> list[dict[str, str |
             elif fix.commands == (WRITE_KEYS,) and question.balancer is not None:
                 write_keys(question.balancer, question.endpoint)
             else:
-                where = HERE if isinstance(place, Unknown) else place
-                run_changes(fix.commands, endpoint=question.endpoint, place=where)
+                run_changes(fix.commands, endpoint=question.endpoint, place=place)
         except (SwitchError, FileUnusable) as failed:
             error = str(failed)
         done.append({"fix": fix.command(question.target), "error": error})

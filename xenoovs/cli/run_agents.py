@@ -44,7 +44,6 @@ from xenoovs.agent.telemetry import offload_sampler, telemetry
 from xenoovs.cli.via import Options, Reach, reaching
 from xenoovs.controller.server import port_states
 from xenoovs.dataclass import dataclass, replace
-from xenoovs.datapath.fact import Unknown
 from xenoovs.errors import ConfigError, ListenError, RequestRefused, SameBridge, StateUnusable, SwitchError
 from xenoovs.log import start_logging, warn
 from xenoovs.model.balancer import Balancer, ProbeKind, Uplinks
@@ -53,7 +52,7 @@ from xenoovs.regex import DOTALL, MULTILINE, regex
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.vip_routes import VipRoutes, device_of, read_bgp_routes
-from xenoovs.switch.vswitchd import netns_of
+from xenoovs.switch.vswitchd import place_of
 from xenoovs.terminal.defaults import labs
 from xenoovs.terminal.options import listen_address
 from xenoovs.terminal.reach import connect, target_options
@@ -335,8 +334,8 @@ def _add_lasting_parts(agent: Agent, endpoint: Endpoint, source_ports: SourcePor
     """Add the parts that an agent with --once does not have. `device`: name of the bridge on this host."""
 
     def namespace() -> str | None:
-        place = netns_of(endpoint)
-        return None if isinstance(place, Unknown) or place.netns is None else str(place.netns)
+        netns = place_of(endpoint).netns
+        return None if netns is None else str(netns)
 
     def open_probe_port(device: str, *, is_listener: bool = False) -> ProbePort:
         # Open vSwitch has the devices in its network namespace.

@@ -12,7 +12,6 @@ from ipaddress import IPv4Address, IPv6Address
 from secrets import token_bytes
 
 from xenoovs.datapath.database import BridgeState
-from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.megaflow import Verdict, verdict_of
 from xenoovs.datapath.outer import encapsulations
 from xenoovs.datapath.parse import Hints, scan_dump
@@ -24,9 +23,8 @@ from xenoovs.model.address import Mac, parse_mac
 from xenoovs.regex import regex
 from xenoovs.switch.appctl import Appctl, detrace
 from xenoovs.switch.management import ManagementSwitch, Ofctl
-from xenoovs.switch.netns import HERE
 from xenoovs.switch.process import try_run
-from xenoovs.switch.vswitchd import netns_of, read_offload_counters
+from xenoovs.switch.vswitchd import place_of, read_offload_counters
 
 _MOST_TRACED = 64
 _TIMEOUT_S = 10.0
@@ -73,9 +71,7 @@ def take(
 
 
 def _ask_more(switch: ManagementSwitch, states: Collection[BridgeState]) -> None:
-    place = netns_of(switch.endpoint)
-    where = HERE if isinstance(place, Unknown) else place
-    appctl, ofctl = Appctl(switch.endpoint), Ofctl(switch.endpoint)
+    appctl, ofctl, where = Appctl(switch.endpoint), Ofctl(switch.endpoint), place_of(switch.endpoint)
     for command in _OF_VSWITCHD:
         _ask(appctl.run, command, timeout_s=_TIMEOUT_S)
     _ask(read_offload_counters, switch.endpoint)

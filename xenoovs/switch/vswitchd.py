@@ -73,6 +73,12 @@ def netns_of(endpoint: Endpoint) -> Fact[Netns]:
     return Netns(_PROC / str(process.pid) / "ns" / "net")
 
 
+def place_of(endpoint: Endpoint) -> Netns:
+    """Return the network namespace of ovs-vswitchd; for one on another host, that of this process."""
+    place = netns_of(endpoint)
+    return HERE if isinstance(place, Unknown) else place
+
+
 def log_position(process: Process) -> LogPosition | None:
     """Return the present end of the log; None if it writes none that we may read."""
     path = _log(process)

@@ -106,15 +106,13 @@ def reach() -> ManagementSwitch:
 
 def where_of(endpoint: Endpoint, config: Path | None = None) -> CommandTarget:
     """Return the words by which a suggested command names this Open vSwitch and the config."""
-    from xenoovs.datapath.fact import Unknown
     from xenoovs.evidence.command_target import CommandTarget
-    from xenoovs.switch.vswitchd import netns_of
+    from xenoovs.switch.vswitchd import place_of
 
     file, lab = None if config is None or str(config) == "-" else str(config), option("lab")
     context = click.get_current_context(silent=True)
     is_of_fleet = context is not None and context.meta.get(_OF_FLEET, False)
-    rundir, place = endpoint.rundir, netns_of(endpoint)
-    enter = () if isinstance(place, Unknown) else tuple(place.argv())
+    rundir, enter = endpoint.rundir, tuple(place_of(endpoint).argv())
     if rundir is not None and real_path(rundir) == real_path(DEFAULT_RUNDIR) and not endpoint.is_split:
         return CommandTarget(config=file, enter=enter, is_of_fleet=is_of_fleet)
     return CommandTarget(
