@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 
+from xenoovs.agent.tasks import problem_of
 from xenoovs.dataclass import dataclass, field
 from xenoovs.decision.decision import Stored
 from xenoovs.errors import ConfigError, ConfigUnreadable, OtherBridge, XenoovsError
@@ -83,7 +84,8 @@ class ConfigFile:
         is_retried = self.problem is not None and (always or isinstance(self.problem, ConfigError))
         try:
             version = self._read()
-        except XenoovsError as problem:
+        except Exception as error:  # noqa: BLE001 - the last good config stays, whatever is wrong with this one.
+            problem = problem_of(error)
             self._newest = "" if isinstance(problem, ConfigUnreadable) else self._digest
             if self._newest == before and not always and str(problem) == str(self.problem):
                 return False

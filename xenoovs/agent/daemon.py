@@ -45,12 +45,12 @@ from xenoovs.agent.state import (
     impossible_advertised,
 )
 from xenoovs.agent.state_store import StateStore
-from xenoovs.agent.tasks import BackgroundTasks, LoopCall, TaskFactory, kept_running, run_all, within
+from xenoovs.agent.tasks import BackgroundTasks, LoopCall, TaskFactory, kept_running, problem_of, run_all, within
 from xenoovs.dataclass import replace
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import ChangesHeld, RoundLate, SystemFailure, XenoovsError
+from xenoovs.errors import ChangesHeld, RoundLate, XenoovsError
 from xenoovs.log import (
     LOGGER,
     Readiness,
@@ -112,7 +112,7 @@ class Agent:
         ):
             self.store.subscribe(kind, handle)
         self.scheduler = ProbeScheduler(probe, self.store, self.tasks, self._settings.max_probes)
-        self.reloader = Reloader(config, engine, self.store, self.report, self._settings)
+        self.reloader = Reloader(config, engine, self.store, self._settings)
         self._notifier = Notifier(self.store, probe, self.tasks, self.is_deciding)
         self.desired = DesiredState(config.balancer)
         self.mover: Mover | None = None
@@ -354,9 +354,9 @@ class Agent:
         while not self._is_stopping:
             try:
                 next_round_s = await self._round_if_due(next_round_s)
-            except OSError as error:
-                # For instance too few descriptors or processes, of which the next round may have enough.
-                self._failed(SystemFailure(reason=str(error)))
+            except Exception as error:  # noqa: BLE001 - no request waits, and no other bridge ends, for what fails here.
+                self._begin()
+                self._failed(problem_of(error))
                 next_round_s = self.store.now_s() + _RETRY_S
             if not self._must_reload:
                 self._readiness.idle()
@@ -366,7 +366,9 @@ class Agent:
 
     async def _round_if_due(self, next_round_s: float) -> float:
         await self._check_for_changes()
-        if self._must_round or self._is_recreated() or self.store.now_s() >= next_round_s:
+        # If a round has failed, the retry finds out whether the bridge was recreated.
+        is_recreated = not self.state.round.error and self.engine.is_lost(self.bridge)
+        if self._must_round or is_recreated or self.store.now_s() >= next_round_s:
             self._must_round, self._drain_s = False, None
             is_good = await self._try_round()
             next_round_s = self.store.now_s() + (self._quiet_s() if is_good else _RETRY_S)
@@ -488,10 +490,6 @@ class Agent:
         if not change.difference.is_empty:
             self.store.publish(change)
 
-    def _is_recreated(self) -> bool:
-        # If a round has failed, the retry finds out.
-        return not self.state.round.error and self.engine.is_lost(self.bridge)
-
     async def _pause(self, seconds: float) -> None:
         with suppress(asyncio.TimeoutError):
             await within(seconds, self._wake.wait())
@@ -597,11 +595,11 @@ class AgentGroup:
         self, starters: Mapping[str, Starter], *, once: bool = False, beside: TaskFactory | None = None
     ) -> None:
         """Make agents and run them, and `beside`, until all have ended. Raises XenoovsError if an agent could not be
-        made, or if `once` and a bridge could not be reconciled. Any other exception of an agent ends all."""
+        made, and with `once` what the first failed agent raises, after the end of all."""
         loop = asyncio.get_running_loop()
         if len(starters) > 1:
             loop.set_default_executor(ThreadPoolExecutor(_THREADS * len(starters), thread_name_prefix="xenoovs-work"))
-        problems, all_made = list[XenoovsError](), asyncio.Event()
+        problems, all_made = list[Exception](), asyncio.Event()
 
         async def run_one(bridge: str, start: Starter) -> None:
             # Each task has its own context, which all tasks and threads of the agent inherit.
@@ -613,7 +611,9 @@ class AgentGroup:
                     all_made.set()
                 try:
                     await agent.run(once=once)
-                except XenoovsError as problem:
+                except Exception as problem:
+                    if not once:
+                        raise
                     problems.append(problem)
 
         async def run_beside(factory: TaskFactory) -> None:

@@ -22,7 +22,6 @@ from xenoovs.agent.overrides import (
     require_possible,
     with_request,
 )
-from xenoovs.agent.report import Report
 from xenoovs.agent.runtime_file import RuntimeFile
 from xenoovs.agent.state import (
     AgentState,
@@ -34,6 +33,7 @@ from xenoovs.agent.state import (
     with_overrides,
 )
 from xenoovs.agent.state_store import StateStore
+from xenoovs.agent.tasks import problem_of
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.ejection import KnownShares
@@ -46,7 +46,6 @@ from xenoovs.errors import (
     NotConfirmed,
     RequestRefused,
     StateUnusable,
-    SwitchError,
     XenoovsError,
 )
 from xenoovs.log import info, warn
@@ -92,13 +91,10 @@ class _PendingConfirmation:
 class Reloader:
     """Follows the config file, and changes overrides and the pause. Its coroutines must not run in parallel."""
 
-    def __init__(
-        self, config: ConfigFile, engine: Engine, store: StateStore, report: Report, settings: Settings
-    ) -> None:
-        """Bind it to the parts of an agent."""
+    def __init__(self, config: ConfigFile, engine: Engine, store: StateStore, settings: Settings) -> None:
         self.config, self.reloads = config, 0
         self.appointment: Appointment | None = None
-        self._engine, self._store, self._report, self._settings = engine, store, report, settings
+        self._engine, self._store, self._settings = engine, store, settings
         self._saved = store.state.runtime
         self._pending: _PendingConfirmation | None = None
         self._is_bridge_unknown = False
@@ -135,7 +131,8 @@ class Reloader:
             change = await self._try(candidate, merged)
             self._settings.hold(self._bridges)
             return change
-        except XenoovsError as problem:
+        except Exception as error:
+            problem = problem_of(error)
             if problem.retryable:
                 raise
             self._settings.hold(self._bridges)
@@ -222,11 +219,9 @@ class Reloader:
         self._engine.hold(is_held=self._store.state.runtime.is_paused)
         if self._engine.is_held:
             warn("paused before the restart; nothing is changed until `xenoovs pause --end`")
-        try:
+        # The first round tries it again, and reports why it fails.
+        with suppress(Exception):
             await self.follow(merged)
-        except SwitchError as error:
-            bridge, now_s = self.config.balancer.uplinks.bridge, self._store.now_s()
-            self._store.dispatch(self._report.failed(self._store.state.round, error, bridge=bridge, now_s=now_s))
 
     async def override(self, *requests: OverrideRequest) -> tuple[BackendName, ...]:
         """Set or end overrides, for all requests or for none. Return their backends. Raises RequestRefused if the

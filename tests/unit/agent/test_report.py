@@ -30,6 +30,7 @@ from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.patience import PATIENCE_S, eventually
 from tests.unit import balancer as small
+from xenoovs.agent import daemon
 from xenoovs.agent.bridge_watch import PortEvent, port_events
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent, AgentGroup, Starter
@@ -400,13 +401,82 @@ def test_a_failure_of_one_does_not_stop_the_others(tmp_path: Path) -> None:
     assert len(good.all_flows("br2")) == 8
 
 
-def test_an_internal_error_in_a_round_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with one bridge: systemd restarts the process, and the flows stay."""
-    agents = {bridge: _agent(tmp_path, bridge, _switch(bridge)) for bridge in ("br1", "br2")}
+OF_A_TEST = "internal error: ZeroDivisionError: of a test"
 
+
+@pytest.mark.parametrize("broken", ["engine.round", "engine.known", "reloader.poll", "report.succeeded"])
+def test_bug_an_internal_error_in_a_round_ended_the_agents_of_all_bridges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    """At the start, in the checks before a round, in the round and after it."""
+    agents = {bridge: _agent(tmp_path, bridge, _switch(bridge)) for bridge in ("br1", "br2")}
+    one, other = agents.values()
+    part, _, name = broken.partition(".")
+    monkeypatch.setattr(daemon, "_RETRY_S", 0.01)
+    patch, failing = pytest.MonkeyPatch(), Mock(side_effect=ZeroDivisionError("of a test"))
+    patch.setattr(getattr(one, part), name, failing)
+
+    async def beside() -> None:
+        while failing.call_count < 3 or not other.state.round.rounds:
+            await asyncio.sleep(0.01)
+        # A request is answered, and does not wait for a round that succeeds.
+        assert OF_A_TEST in str(await one.next_round())
+        assert one.snapshot().last_error.startswith(OF_A_TEST)
+        patch.undo()
+        while one.state.round.error or one.state.round.last_s is None:
+            await asyncio.sleep(0.01)
+        for agent in agents.values():
+            agent.stop()
+
+    asyncio.run(asyncio.wait_for(run_together(agents, beside=beside), PATIENCE_S))
+    failures = [event for event in one.events.since(0) if event.text == "reconcile failed; retrying"]
+    assert [str(event.facts["reason"]).partition(", ")[0] for event in failures] == [OF_A_TEST]
+    assert other.state.round.error == ""
+
+
+def test_bug_an_internal_error_with_once_left_other_bridges_half_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switches = {bridge: _switch(bridge) for bridge in ("br1", "br2")}
+    agents = {bridge: _agent(tmp_path, bridge, switch) for bridge, switch in switches.items()}
     monkeypatch.setattr(agents["br1"].engine, "round", Mock(side_effect=ZeroDivisionError))
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(asyncio.wait_for(run_together(agents), 20))
+        asyncio.run(asyncio.wait_for(run_together(agents, once=True), PATIENCE_S))
+    assert len(switches["br2"].all_flows("br2")) == 8
+
+
+@pytest.mark.parametrize("is_parsed", [False, True], ids=["parser", "compiler"])
+def test_bug_a_config_with_an_internal_error_ended_the_agent(tmp_path: Path, *, is_parsed: bool) -> None:
+    """It is refused, and the last good one still follows health and operators."""
+    agent = _agent(tmp_path, "br1", _switch("br1"))
+    config, make = agent.config, agent.engine.round
+
+    def compile_good(desired: DesiredState, *, now_s: float, **options: Any) -> Change:
+        if "strict" in options:
+            raise ZeroDivisionError("of a test")
+        return make(desired, now_s=now_s, **options)
+
+    async def beside() -> None:
+        while not agent.state.round.rounds:
+            await asyncio.sleep(0.01)
+        with pytest.MonkeyPatch.context() as patch:
+            if is_parsed:
+                patch.setattr(agent.engine, "round", compile_good)
+            else:
+                patch.setattr(config, "_parse", Mock(side_effect=ZeroDivisionError("of a test")))
+            config.path.write_text(SMALL_CONFIG.replace("ovsbr1", "br1").replace("weight: 70", "weight: 60"))
+            while OF_A_TEST not in str(config.problem):
+                await asyncio.sleep(0.01)
+            assert isinstance(await agent.next_round(), Change)
+            assert agent.state.round.error == ""
+        agent.reload()
+        while config.problem is not None or config.candidate is not None:
+            await asyncio.sleep(0.01)
+        agent.stop()
+
+    agent.add_task(beside)
+    asyncio.run(asyncio.wait_for(agent.run(), PATIENCE_S))
+    assert agent.reloader.reloads == 1
 
 
 def test_logs_outside_of_an_agent_name_no_bridge(caplog: pytest.LogCaptureFixture) -> None:
