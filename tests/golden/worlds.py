@@ -152,7 +152,7 @@ def in_memory_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xenoovs.switch.management.ManagementSwitch", lambda _: switch)
     monkeypatch.setattr("xenoovs.terminal.reach.require_answers", lambda _: None)
     monkeypatch.setattr("xenoovs.cli.doctor.check_reachable", lambda _: None)
-    monkeypatch.setattr("xenoovs.cli.doctor.gather", lambda *_, **__: host)
+    monkeypatch.setattr("xenoovs.diagnosis.host.gather", lambda *_, **__: host)
     _write_configs()
 
 

@@ -17,8 +17,8 @@ from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.lab_support import VIP_MAC, balancer, running_lab, service
 from tests.ovs.test_vlog import kill_listener
 from tests.unit.balancer import claim
-from xenoovs.cli.doctor import Question
 from xenoovs.datapath.fact import Unknown
+from xenoovs.diagnosis.host import Question
 from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
 from xenoovs.evidence.command_target import THIS_HOST

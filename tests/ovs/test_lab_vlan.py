@@ -13,7 +13,7 @@ import pytest
 from tests.ovs.lab_support import install, lab_fixture, load_text
 from tests.patience import eventually
 from xenoovs.agent.probe.sockets import in_namespace
-from xenoovs.cli.doctor import Question
+from xenoovs.diagnosis.host import Question
 from xenoovs.evidence.command_target import THIS_HOST
 from xenoovs.judge.doctor.check import CheckState
 from xenoovs.judge.doctor.examine import HOST_CHECKS, examine

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler
 from socket import socket
 from types import FrameType
 
-from xenoovs.cli.offload import BlockChecker, block_checker
+from xenoovs.diagnosis.offload import BlockChecker, block_checker
 from xenoovs.display import span
 from xenoovs.engine.engine import DrainRounds
 from xenoovs.errors import NotConfirmed, NotOffloaded, RolledBack, SwitchError, counted

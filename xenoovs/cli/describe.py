@@ -172,9 +172,9 @@ def _from_bridge(balancer: Balancer, switch: ManagementSwitch, target: CommandTa
     """Return the facts from flows and megaflows."""
     from xenoovs.agent.snapshot_builder import Moment, blocks_of, sampled_blocks, service_views
     from xenoovs.agent.state import AgentState
-    from xenoovs.cli.offload import block_checker
     from xenoovs.compile.program import compile_program
     from xenoovs.compile.read import drain_ports, read
+    from xenoovs.diagnosis.offload import block_checker
     from xenoovs.evidence.collector import Collector
 
     checker = block_checker(balancer, Collector(switch, target=target))

@@ -15,7 +15,7 @@ PRELOADED = (
     "xenoovs.lab.commands.lab",
     "xenoovs.cli.status",
     "xenoovs.engine.engine",
-    "xenoovs.cli.offload",
+    "xenoovs.diagnosis.offload",
     "xenoovs.evidence.collector",
     "xenoovs.cli.plan",
     "xenoovs.lab.nic.guest.lab",

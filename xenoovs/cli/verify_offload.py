@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.cli.offload import (
+from xenoovs.cli.offload_report import ReportOptions, show, show_bridge
+from xenoovs.datapath.megaflow import Verdict
+from xenoovs.diagnosis.offload import (
     BlockChecker,
     block_checker,
     check_live_bridge,
     check_recorded_bridge,
     check_recorded_dump,
 )
-from xenoovs.cli.offload_report import ReportOptions, show, show_bridge
-from xenoovs.datapath.megaflow import Verdict
 from xenoovs.errors import SwitchError
 from xenoovs.evidence.collector import Collector
 from xenoovs.evidence.command_target import THIS_HOST

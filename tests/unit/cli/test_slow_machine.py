@@ -18,9 +18,9 @@ from xenoovs.agent.runtime_file import render_runtime
 from xenoovs.agent.state import Runtime
 from xenoovs.cli import apply_rollback, run_agents, status
 from xenoovs.cli.apply_rollback import require_offload
-from xenoovs.cli.offload import check_recorded_dump
 from xenoovs.compile.read import is_block
 from xenoovs.controller.mastership import Mastership
+from xenoovs.diagnosis.offload import check_recorded_dump
 from xenoovs.errors import CommandTimeout
 from xenoovs.judge.findings import OffloadFindings
 from xenoovs.model.load import load_config

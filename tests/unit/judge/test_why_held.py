@@ -11,13 +11,13 @@ import pytest
 from tests.compiled import compiled
 from tests.judged import assert_recorded
 from tests.unit.judge.why_cases import COOKIE, UFID, host, megaflow, shown
-from xenoovs.cli.offload import growth_remarks
 from xenoovs.datapath.host import CpuCounter, PortPackets
 from xenoovs.datapath.ipsec import RouteTo
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_dump
 from xenoovs.datapath.tc import TcCounters, TcFilter, parse_tc_json, with_known_counters
 from xenoovs.datapath.tunnel_facts import NeighbourEntry, TunnelFacts
+from xenoovs.diagnosis.offload import growth_remarks
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.samples import DatapathSample, PortFinding, check_ports, sample_of
 from xenoovs.judge.expected import expected_services
