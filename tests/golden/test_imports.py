@@ -9,7 +9,7 @@ import pytest
 
 from tests.command_line import CommandLine
 from tests.golden.test_flows import compare
-from xenoovs.cli.config import Source
+from xenoovs.cli.config import reader_of
 from xenoovs.errors import ParseError
 from xenoovs.migrate.draft import DraftSwitch, render
 from xenoovs.model.load import parse_config
@@ -22,19 +22,19 @@ PAGES = sorted(
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FOLDER = Path(__file__).parent / "imports"
 _SOURCES = {
-    ".cfg": Source.HAPROXY,
-    ".conf": Source.KEEPALIVED,
-    ".flows": Source.FLOWS,
-    ".json": Source.XENOFLOW,
-    ".txt": Source.OVN,
+    ".cfg": "haproxy",
+    ".conf": "keepalived",
+    ".flows": "flows",
+    ".json": "xenoflow",
+    ".txt": "ovn",
 }
 CASES = {path.name: _SOURCES[path.suffix] for path in sorted(FOLDER.iterdir()) if path.suffix != ".yaml"}
-_COMMENT = {Source.HAPROXY: "#", Source.KEEPALIVED: "#!", Source.FLOWS: "#", Source.OVN: "", Source.XENOFLOW: ""}
+_COMMENT = {"haproxy": "#", "keepalived": "#!", "flows": "#", "ovn": "", "xenoflow": ""}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_an_imported_config_is_as_recorded_and_valid(name: str, *, update_golden: bool) -> None:
-    draft = CASES[name].reader()((FOLDER / name).read_text())
+    draft = reader_of(CASES[name])((FOLDER / name).read_text())
     text = render(draft, source=name, switch=DraftSwitch())
     compare(FOLDER / f"{name}.yaml", text, update=update_golden)
     config = parse_config(text, file=name)
@@ -60,7 +60,7 @@ def test_every_word_of_a_source_is_used_or_named(name: str) -> None:
 
 def _imported(name: str, text: str) -> str:
     try:
-        return render(CASES[name].reader()(text), source=name, switch=DraftSwitch())
+        return render(reader_of(CASES[name])(text), source=name, switch=DraftSwitch())
     except ParseError as error:
         return str(error)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +38,7 @@ from xenoovs.terminal.output import (
 if TYPE_CHECKING:
     from xenoovs.migrate.draft import Draft, DraftSwitch
 
+SOURCES = ("xenoflow", "keepalived", "haproxy", "ovn", "flows")
 _LARGEST = 16 << 20
 """Most bytes of a source of `new --from`; configs that people write are smaller."""
 
@@ -79,13 +79,12 @@ def new_command(
     if source is not None:
         from xenoovs.migrate.draft import DraftSwitch
 
-        sources = [each.value for each in Source]
-        if source not in sources:
-            known = did_you_mean(source, sources) or f" There are {', '.join(sources)}."
+        if source not in SOURCES:
+            known = did_you_mean(source, SOURCES) or f" There are {', '.join(SOURCES)}."
             raise click.UsageError(f"There is no source {source!r}.{known}")
         if template is None:
             raise click.UsageError("FILE is missing: name the file to convert, or `-` for standard input.")
-        _convert(Source(source), Path(template), DraftSwitch(bridge, ingress or None, egress))
+        _convert(source, Path(template), DraftSwitch(bridge, ingress or None, egress))
         return
     if bridge or ingress or egress:
         raise click.UsageError("--bridge, --ingress and --egress go with --from.")
@@ -98,29 +97,20 @@ def new_command(
     echo(read_template(template), nl=False)
 
 
-class Source(Enum):
-    """Where a config comes from; the value is what users write."""
-
-    XENOFLOW = "xenoflow"
-    KEEPALIVED = "keepalived"
-    HAPROXY = "haproxy"
-    OVN = "ovn"
-    FLOWS = "flows"
-
-    def reader(self) -> Callable[[str], Draft]:
-        """Return the function that reads this source."""
-        name = "read_lb_list" if self is Source.OVN else f"read_{self.value}"
-        read: Callable[[str], Draft] = getattr(import_module(f"xenoovs.migrate.{self.value}"), name)
-        return read
+def reader_of(source: str) -> Callable[[str], Draft]:
+    """Return the function that reads a source."""
+    name = "read_lb_list" if source == "ovn" else f"read_{source}"
+    read: Callable[[str], Draft] = getattr(import_module(f"xenoovs.migrate.{source}"), name)
+    return read
 
 
-def _convert(source: Source, file: Path, switch: DraftSwitch) -> None:
+def _convert(source: str, file: Path, switch: DraftSwitch) -> None:
     """Print the config of another load balancer as one of xenoovs. Raises FileUnusable, XenoovsError."""
     from xenoovs.migrate.draft import render
 
     name = "standard input" if str(file) == "-" else file.name
     try:
-        draft = source.reader()(_text(file))
+        draft = reader_of(source)(_text(file))
     except ParseError as error:
         raise FileUnusable(file=name, reason=str(error)) from None
     echo(render(draft, source=name, switch=switch), nl=False)
@@ -131,9 +121,7 @@ def _convert(source: Source, file: Path, switch: DraftSwitch) -> None:
     if not services and draft.own_flows:
         raise FileUnusable(file=name, reason=_of_xenoovs(draft.own_flows))
     if not services:
-        raise FileUnusable(
-            file=name, reason=f"no service was found, so nothing was imported; is it from {source.value}?"
-        )
+        raise FileUnusable(file=name, reason=f"no service was found, so nothing was imported; is it from {source}?")
     note = f"{counted(services, 'service')} imported"
     echo(f"{note}, {counted(omitted, 'comment')} on what is not converted" if omitted else note, err=True)
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.dataclass import dataclass, replace
+from xenoovs.dataclass import replace
 from xenoovs.display import duration, percent, quantity
 from xenoovs.errors import AgentMissing, counted
 from xenoovs.model.balancer import DrainMode
@@ -22,7 +22,7 @@ from xenoovs.show.snapshot import BackendView, Snapshot, SwitchMove, backend_row
 from xenoovs.show.terminal import STYLES
 from xenoovs.terminal.agent_client import agent_of, agent_options, find_client, find_clients, is_agent_named, options_of
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
-from xenoovs.terminal.defaults import environment_config, find_config
+from xenoovs.terminal.defaults import environment_config, find_config, option
 from xenoovs.terminal.load import answer_each, load, resolved
 from xenoovs.terminal.options import (
     duration_or_zero,
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 # From the agent.
 
 
-def show_snapshot(snapshot: Snapshot, *, option: str = "", is_headed: bool = False) -> None:
-    """Print the backends, and below them what is wrong or temporary. `option`: the options that suggested commands need
+def show_snapshot(snapshot: Snapshot, *, options: str = "", is_headed: bool = False) -> None:
+    """Print the backends, and below them what is wrong or temporary. `options`: those that suggested commands need
     to reach the agent, after a space. `is_headed`: whether a heading has named the bridge."""
     age, bridge = duration(snapshot.now_s - snapshot.started_s), "" if is_headed else f"bridge {snapshot.bridge}: "
     echo(f"{bridge}agent up {age}, config {snapshot.config_path} ({snapshot.config_digest})\n")
@@ -57,24 +57,10 @@ def show_snapshot(snapshot: Snapshot, *, option: str = "", is_headed: bool = Fal
     for index, (notice, how) in enumerate(notices(snapshot)):
         if index == 0:
             echo()
-        print_text(addressed(notice, option), **STYLES[how])
+        print_text(addressed(notice, options), **STYLES[how])
 
 
 # From the bridge.
-
-
-@dataclass(frozen=True, slots=True)
-class StatusOptions:
-    """The options of one call."""
-
-    config: Path | None
-    from_bridge: bool
-    watch: bool
-    interval_s: float
-
-    def repeated(self, show: Callable[[], int], *, pause_s: float | None = None) -> int:
-        """Show once, or repeatedly with --watch; return the exit status. `pause_s`: replaces the interval."""
-        return repeat(show, self.interval_s if pause_s is None else pause_s) if self.watch else show()
 
 
 @click.command("status")
@@ -89,7 +75,7 @@ class StatusOptions:
     help="Time between two reads. Rates of a bridge need two reads; 0 for one read without rates.",
 )
 @output_option
-def status_command(**given: Any) -> int:
+def status_command(config: Path | None, *, from_bridge: bool, watch: bool, interval_s: float) -> int:
     """Show backends with their shares and rates, and what is wrong.
 
     The data is from the running agent; without one, from the bridge and the config FILE. Of several agents
@@ -107,19 +93,18 @@ def status_command(**given: Any) -> int:
     one of these does not hold; the lines below the table say which. A change that waits for `xenoovs confirm` is
     shown, and is no failure.
     """
-    options = StatusOptions(**given)
-    if options.watch and options.interval_s == 0:
+    if watch and interval_s == 0:
         raise click.UsageError("--watch needs an --interval above 0.")
     is_named = is_agent_named()
-    config = options.config or (None if is_named else environment_config())
-    if config is None and options.from_bridge:
+    config = config or (None if is_named else environment_config())
+    if config is None and from_bridge:
         config = find_config()
     try:
         if config is not None:
-            return _of_config(config, options)
-        if is_named or options.watch or len(clients := find_clients()) < 2:
-            return _from_agent(find_client(), options)
-        works = {name: partial(_from_agent, client, options, is_headed=True) for name, client in clients.items()}
+            return _of_config(config, interval_s)
+        if is_named or watch or len(clients := find_clients()) < 2:
+            return _from_agent(find_client(), interval_s)
+        works = {name: partial(_from_agent, client, interval_s, is_headed=True) for name, client in clients.items()}
         return answer_each(works)
     except AgentMissing as missing:
         missing.hint = "Without an agent, use `xenoovs status FILE`, which reads the bridge."
@@ -129,34 +114,39 @@ def status_command(**given: Any) -> int:
             config = find_config()
         except click.UsageError:
             raise missing from None
-    return _of_config(config, options)
+    return _of_config(config, interval_s)
 
 
-def _of_config(config: Path, options: StatusOptions) -> int:
+def _repeated(show: Callable[[], int], pause_s: float) -> int:
+    """Show once, or repeatedly with --watch; return the exit status."""
+    return repeat(show, pause_s) if option("watch") else show()
+
+
+def _of_config(config: Path, interval_s: float) -> int:
     """Show the bridge of a config, from its agent if it has one. Return the exit status."""
     balancer = resolved(load(config, of_dpu=True))
     names = balancer.uplinks.label, balancer.uplinks.bridge
-    client = None if options.from_bridge else agent_of(*names)
-    return _from_bridge(balancer, options, config) if client is None else _from_agent(client, options)
+    client = None if option("from_bridge") else agent_of(*names)
+    return _from_bridge(balancer, config, interval_s) if client is None else _from_agent(client, interval_s)
 
 
-def _from_agent(client: Client, options: StatusOptions, *, is_headed: bool = False) -> int:
+def _from_agent(client: Client, interval_s: float, *, is_headed: bool = False) -> int:
     def show() -> int:
         document = client.ask("status")
         snapshot = parse_snapshot(document["snapshot"])
         answer(
             lambda: {"from": "agent", **document},
-            lambda: show_snapshot(snapshot, option=options_of(client), is_headed=is_headed),
+            lambda: show_snapshot(snapshot, options=options_of(client), is_headed=is_headed),
         )
         return EXIT_OK if is_as_desired(snapshot) else EXIT_DIFFERS
 
-    return options.repeated(show)
+    return _repeated(show, interval_s)
 
 
-def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> int:
+def _from_bridge(balancer: Balancer, config: Path, interval_s: float) -> int:
     switch, bridge = reach(), balancer.uplinks.bridge
-    source = f"from the flows of bridge {bridge}" + ("" if options.from_bridge else ", which has no agent")
-    reports = _reports(balancer, switch, interval_s=options.interval_s)
+    source = f"from the flows of bridge {bridge}" + ("" if option("from_bridge") else ", which has no agent")
+    reports = _reports(balancer, switch, interval_s=interval_s)
 
     def show() -> int:
         report = next(reports)
@@ -196,7 +186,7 @@ def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> in
             print_text(f"{text}; {see}", fg="yellow")
 
     # The reports wait between two reads.
-    return options.repeated(show, pause_s=0.0)
+    return _repeated(show, 0.0)
 
 
 def _dead_ports(switch: Switch, balancer: Balancer) -> tuple[dict[str, str], tuple[SwitchMove, ...]]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from ipaddress import IPv4Address, ip_address
-from operator import itemgetter
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import click
@@ -15,13 +14,13 @@ from xenoovs.dataclass import dataclass
 from xenoovs.errors import SimulateError, SwitchError, did_you_mean, first_names
 from xenoovs.judge.simulate.walk import Copy, Headers, Outcome, headers_of, tables_of
 from xenoovs.judge.trace import TraceResult, agrees, enters_tunnel, parse_trace, render_packet
-from xenoovs.model.address import IPAddress, Mac, family_of
-from xenoovs.model.balancer import Backend, Balancer, Claim, Protocol, Service, service_ids, share_frames
+from xenoovs.model.address import IPAddress, Mac
+from xenoovs.model.balancer import Backend, Balancer, Protocol, Service, service_ids
 from xenoovs.model.next_hop import MAX_VLAN, is_tunneled, written_and_port
-from xenoovs.model.packet import ANY_PORT, Packet, own_addresses, service_of
+from xenoovs.model.packet import Packet, likely_packet, service_of
 from xenoovs.model.remote import every_service
 from xenoovs.model.tunnel import RemoteEnd, remote_end_of
-from xenoovs.openflow.flow import TAGGED, Field, ObservedFlow, tag_of
+from xenoovs.openflow.flow import TAGGED, Field, ObservedFlow
 from xenoovs.openflow.flow import service_of as cookie_service
 from xenoovs.openflow.text import render_flow
 from xenoovs.switch.management import ManagementSwitch
@@ -32,12 +31,6 @@ from xenoovs.terminal.load import load_resolved
 from xenoovs.terminal.options import address, bridge_command, record_option
 from xenoovs.terminal.output import echo, is_text, print_json
 from xenoovs.terminal.reach import reach
-
-_SOME_ADDRESSES = {4: ("192.0.2.1", "192.0.2.2"), 6: ("2001:db8::1", "2001:db8::2")}
-"""Documentation addresses (RFC 5737, RFC 3849), for services that accept any destination, and for no service."""
-
-_ECHO_REQUEST = {4: 8, 6: 128}
-"""ICMP types (RFC 792, RFC 4443)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +80,9 @@ def trace_command(
     balancer = load_resolved(config)
     bridge = balancer.uplinks.bridge
     kind = Protocol(protocol) if protocol else None
-    packet = _packet(balancer, src, dst, protocol=kind, sport=sport, dport=dport, vlan=vlan, in_port=in_port)
+    if dst is not None and dst.version != src.version:
+        raise click.UsageError(f"--src {src} and --dst {dst} have different IP versions.")
+    packet = likely_packet(balancer, src, dst, protocol=kind, sport=sport, dport=dport, vlan=vlan, in_port=in_port)
     switch: ManagementSwitch | None = None
     observed: tuple[ObservedFlow, ...] = ()
     check: SwitchCheck | None = None
@@ -117,61 +112,6 @@ def trace_command(
         check = _check(packet, outcome, end, answer)
     _show(balancer, packet, outcome, check)
     return EXIT_DIFFERS if check is not None and check.agrees is False else EXIT_OK
-
-
-def _packet(
-    balancer: Balancer,
-    src: IPAddress,
-    dst: IPAddress | None,
-    *,
-    protocol: Protocol | None,
-    sport: int,
-    dport: int | None,
-    vlan: int | None,
-    in_port: str | None,
-) -> Packet:
-    """Return the packet, with omitted values that fit a service. Raises click.UsageError for mixed IP versions."""
-    family = family_of(src)
-    service = _guess_service(_for_addresses(balancer, src, dst), protocol=protocol, dport=dport, vlan=vlan)
-    claim = service.claim if service else None
-    kind = protocol or (claim.protocol if claim and claim.protocol else Protocol.UDP)
-    vips = own_addresses(service, family, balancer.services) if service else ()
-    others = (address for text in _SOME_ADDRESSES[src.version] if (address := ip_address(text)) != src)
-    destination = dst or (vips[0] if vips else next(others))
-    if family_of(destination) is not family:
-        raise click.UsageError(f"--src {src} and --dst {destination} have different IP versions.")
-    port = dport if dport is not None else claim.ports[0].first if claim and claim.ports else ANY_PORT
-    return Packet(
-        in_port=in_port or balancer.uplinks.ingress[0],
-        source=src,
-        destination=destination,
-        protocol=kind.number(family),
-        sport=sport if kind.has_ports else _ECHO_REQUEST[src.version],
-        dport=port if kind.has_ports else 0,
-        vlan=tag_of(vlan if vlan is not None else claim.vlan or 0 if claim else 0),
-        dl_dst=service.vip_mac if service and service.vip_mac else Mac(0x020000000002),
-    )
-
-
-def _for_addresses(balancer: Balancer, src: IPAddress, dst: IPAddress | None) -> list[Service]:
-    family = family_of(src)
-    found = [s for s in balancer.services if family in s.claim.families]
-    if dst is None:
-        return found
-    lengths = [(s.claim.vlan is not None, s.claim.prefix_length(dst) or 0, s) for s in found if s.claim.vips]
-    return [s for _, length, s in sorted(lengths, key=itemgetter(0, 1), reverse=True) if length]
-
-
-def _guess_service(
-    services: list[Service], *, protocol: Protocol | None, dport: int | None, vlan: int | None
-) -> Service | None:
-    """Return the first service that such a packet can belong to, else the first one."""
-
-    def fits(claim: Claim) -> bool:
-        speaks = share_frames(vlan, claim.vlan) and (protocol is None or claim.protocol in (None, protocol))
-        return speaks and (dport is None or not claim.ports or any(p.first <= dport <= p.last for p in claim.ports))
-
-    return next((service for service in services if fits(service.claim)), services[0] if services else None)
 
 
 def _check(packet: Packet, outcome: Outcome, end: RemoteEnd | None, answer: TraceResult) -> SwitchCheck:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from ipaddress import ip_address
+from operator import itemgetter
 
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.model.address import Family, IPAddress, IPNetwork, Mac, Vip, family_of, prefix_of
-from xenoovs.model.balancer import Balancer, Claim, PortRange, Protocol, Service
+from xenoovs.model.balancer import Balancer, Claim, PortRange, Protocol, Service, share_frames
 from xenoovs.model.next_hop import NO_TAG
 from xenoovs.model.remote import every_service
 from xenoovs.openflow.flow import UNTAGGED, tag_of
@@ -115,3 +117,66 @@ def _own(vip: Vip, packets: Claim, claim: Claim, others: Iterable[Claim]) -> lis
         return []
     low, high = free[0]
     return list(dict.fromkeys(kind(number) for number in (min(low + (low == begin), high), low, free[-1][1])))
+
+
+# The packet of a client of whom only some is known.
+
+
+_SOME_ADDRESSES = {4: ("192.0.2.1", "192.0.2.2"), 6: ("2001:db8::1", "2001:db8::2")}
+"""Documentation addresses (RFC 5737, RFC 3849), for services that accept any destination, and for no service."""
+
+_ECHO_REQUEST = {4: 8, 6: 128}
+"""ICMP types (RFC 792, RFC 4443)."""
+
+
+def likely_packet(
+    balancer: Balancer,
+    src: IPAddress,
+    dst: IPAddress | None,
+    *,
+    protocol: Protocol | None,
+    sport: int,
+    dport: int | None,
+    vlan: int | None,
+    in_port: str | None,
+) -> Packet:
+    """Return the packet of a client, with omitted values that fit a service; addresses have one IP version."""
+    family = family_of(src)
+    service = _guess_service(_for_addresses(balancer, src, dst), protocol=protocol, dport=dport, vlan=vlan)
+    claim = service.claim if service else None
+    kind = protocol or (claim.protocol if claim and claim.protocol else Protocol.UDP)
+    vips = own_addresses(service, family, balancer.services) if service else ()
+    others = (address for text in _SOME_ADDRESSES[src.version] if (address := ip_address(text)) != src)
+    destination = dst or (vips[0] if vips else next(others))
+    port = dport if dport is not None else claim.ports[0].first if claim and claim.ports else ANY_PORT
+    return Packet(
+        in_port=in_port or balancer.uplinks.ingress[0],
+        source=src,
+        destination=destination,
+        protocol=kind.number(family),
+        sport=sport if kind.has_ports else _ECHO_REQUEST[src.version],
+        dport=port if kind.has_ports else 0,
+        vlan=tag_of(vlan if vlan is not None else claim.vlan or 0 if claim else 0),
+        dl_dst=service.vip_mac if service and service.vip_mac else Mac(0x020000000002),
+    )
+
+
+def _for_addresses(balancer: Balancer, src: IPAddress, dst: IPAddress | None) -> list[Service]:
+    family = family_of(src)
+    found = [s for s in balancer.services if family in s.claim.families]
+    if dst is None:
+        return found
+    lengths = [(s.claim.vlan is not None, s.claim.prefix_length(dst) or 0, s) for s in found if s.claim.vips]
+    return [s for _, length, s in sorted(lengths, key=itemgetter(0, 1), reverse=True) if length]
+
+
+def _guess_service(
+    services: list[Service], *, protocol: Protocol | None, dport: int | None, vlan: int | None
+) -> Service | None:
+    """Return the first service that such a packet can belong to, else the first one."""
+
+    def fits(claim: Claim) -> bool:
+        speaks = share_frames(vlan, claim.vlan) and (protocol is None or claim.protocol in (None, protocol))
+        return speaks and (dport is None or not claim.ports or any(p.first <= dport <= p.last for p in claim.ports))
+
+    return next((service for service in services if fits(service.claim)), services[0] if services else None)
