@@ -1,8 +1,8 @@
 """Runs the agents of one process, with their configs, locks, sockets and TCP ports.
 
-`_agent` lists the parts of an agent: all that runs beside its rounds, from its start to its end. Each part reads the
-state, and writes to it by events. `Agent.run` starts those that belong to every agent, such as its probes (`scheduler`)
-and notifications (`notify`).
+`run_agents` lists the parts of an agent: all that runs beside its rounds, from its start to its end. Each part reads
+the state, and writes to it by events. `Agent.run` starts those that belong to every agent, such as its probes
+(`scheduler`) and notifications (`notify`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import gc
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as LateError
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -186,8 +186,19 @@ def run(options: Options) -> None:
             config, joined = stack.enter_context(joined_fleet(options, places))
         bridges = configured_bridges(options, switch, config)
         options.check_several(len(bridges))
-        opened = stack.enter_context(open_sockets(options, places, bridges))
-        asyncio.run(_run_agents(*opened, switch, options, joined or (lambda _: None), started=started))
+        opened, ports = stack.enter_context(open_sockets(options, places, bridges))
+
+        async def run_all() -> None:
+            group, join = AgentGroup(), joined or (lambda _agent: None)
+
+            def made(agent: Agent) -> None:
+                agent.store.subscribe(RoundFacts, lambda _: started() if len(group.agents) == len(opened) else None)
+
+            with reaching(tuple(one.uplinks for one in opened), options) as reach:
+                handle_signals(asyncio.get_running_loop(), group)
+                await run_agents(group, opened, ports, reach, switch, options, made=made, joined=join)
+
+        asyncio.run(run_all())
 
 
 def _starting() -> Callable[[], None]:
@@ -213,25 +224,6 @@ def _refuse_programs(balancer: Balancer, option: str) -> None:
             raise click.UsageError(f"Service {service.name} {what}: add {option} to let the agent run it.")
 
 
-async def _run_agents(
-    opened: Sequence[BridgeAgent],
-    ports: Sequence[ApiListener],
-    switch: ManagementSwitch,
-    options: Options,
-    joined: Callable[[Agent], FleetMember | None],
-    *,
-    started: Callable[[], None],
-) -> None:
-    group = AgentGroup()
-
-    def made(agent: Agent) -> None:
-        agent.store.subscribe(RoundFacts, lambda _: started() if len(group.agents) == len(opened) else None)
-
-    with reaching(tuple(one.uplinks for one in opened), options) as reach:
-        handle_signals(asyncio.get_running_loop(), group)
-        await run_agents(group, opened, ports, reach, switch, options, made=made, joined=joined)
-
-
 async def run_agents(
     group: AgentGroup,
     opened: Sequence[BridgeAgent],
@@ -250,84 +242,68 @@ async def run_agents(
     probes = max_probes(raise_descriptor_limit() // len(opened))
 
     async def start(one: BridgeAgent) -> Agent | None:
+        """Return an agent with all its parts; None if this process ends."""
         async with group.turn:
             if group.is_stopping:
                 return None
             config = await asyncio.to_thread(one.read)
+        neighbours, source_ports = Neighbours(), SourcePorts()
+        await asyncio.to_thread(neighbours.settle, config.balancer)
+        # The engine compares the bridge with the desired state, and changes it.
+        engine, expected = reach(one.uplinks, lambda balancer: source_ports.resolve(neighbours.resolve(balancer)))
+        master = None if expected is None else expected.mastership
+        commands: Callable[[], str] = str
+        # The file keeps overrides and pauses over restarts; controllers of one bridge share its content.
+        runtime = None if one.runtime is None else RuntimeFile(one.runtime)
+        if master is not None and one.runtime is not None:
+            runtime = SharedRuntimeFile(one.runtime, master)
+        if one.control is not None:
+            places = None if options.control is not None else local_places(switch, options)
+            target = target_options(options.db, options.lab)
+            commands = partial(command_options, one.control.absolute(), places, target=target)
+        settings = Settings(
+            options.resync_s,
+            options.confirm_s,
+            runtime,
+            probes,
+            hold=one.locks.hold if one.locks is not None and expected is None else lambda _bridges: None,
+            refusal=(lambda: None) if master is None else partial(standby_refusal, master),
+            command_options=commands,
+        )
+        probe = Prober(exec_allowed=options.allow_exec, exec_option=options.exec_option).probe
+        agent = Agent(config, engine, probe=probe, settings=settings)
+        if master is not None:
+            share_runtime(agent, master, control=one.control)
+        agent.routes = _routes(agent, options)
+        # Ports and links of the bridge: from its connection, or from the database of Open vSwitch.
+        if expected is None:
+            agent.watch_bridge(switch.endpoint.db)
+        else:
+            changed = partial(_changed, agent, expected)
+            expected.on_change(LoopCall(asyncio.get_running_loop(), changed))
+            # The bridge may have connected before.
+            changed()
+        # MACs of backends that the config gives by their addresses.
+        agent.add_task(lambda: neighbours.follow(lambda: agent.config.balancers, on_change=agent.request_round))
+        # Samples of the datapath: what the hardware does with each block, which a fleet compares during roll-outs.
+        is_always = options.fleet is not None or any(where is not None for _, where in options.served)
+        pace, use = SamplePace(options.offload_interval_s), RuleUse.at(switch.endpoint)
+        sampler = offload_sampler(agent, pace=pace, is_always=is_always, rule_use=use)
+        agent.add_task(lambda: sampler.run(agent.store.dispatch))
+        # The control API, metrics and the status page, at each socket.
         own = () if one.listener is None else (one.listener,)
-        listeners = (*own, *(ports if is_one else ()))
-        agent = await _agent(one, config, reach, switch, options, listeners, joined, max_probes=probes)
+        agent.add_task(*(partial(serve, agent, listener) for listener in (*own, *(ports if is_one else ()))))
+        # Membership in a fleet: follows its store, votes on health, reports what is installed.
+        if (member := joined(agent)) is not None:
+            agent.add_task(member.follow, member.run)
+        if not options.once:
+            _add_lasting_parts(agent, switch.endpoint, source_ports, device=one.name)
         made(agent)
         return agent
 
     starters: dict[str, Starter] = {one.uplinks.label: partial(start, one) for one in opened}
     beside: TaskFactory | None = None if is_one or not ports else lambda: serve_several(group.agents, ports)
     await group.run(starters, once=options.once, beside=beside)
-
-
-async def _agent(
-    one: BridgeAgent,
-    config: ConfigFile,
-    reach: Reach,
-    switch: ManagementSwitch,
-    options: Options,
-    listeners: Iterable[ApiListener],
-    joined: Callable[[Agent], FleetMember | None],
-    *,
-    max_probes: int,
-) -> Agent:
-    """Return an agent with all its parts."""
-    neighbours, source_ports = Neighbours(), SourcePorts()
-    await asyncio.to_thread(neighbours.settle, config.balancer)
-    # The engine compares the bridge with the desired state, and changes it.
-    engine, expected = reach(one.uplinks, lambda balancer: source_ports.resolve(neighbours.resolve(balancer)))
-    master = None if expected is None else expected.mastership
-    commands: Callable[[], str] = str
-    # The file keeps overrides and pauses over restarts; controllers of one bridge share its content.
-    runtime = None if one.runtime is None else RuntimeFile(one.runtime)
-    if master is not None and one.runtime is not None:
-        runtime = SharedRuntimeFile(one.runtime, master)
-    if one.control is not None:
-        places = None if options.control is not None else local_places(switch, options)
-        target = target_options(options.db, options.lab)
-        commands = partial(command_options, one.control.absolute(), places, target=target)
-    settings = Settings(
-        options.resync_s,
-        options.confirm_s,
-        runtime,
-        max_probes,
-        hold=one.locks.hold if one.locks is not None and expected is None else lambda _bridges: None,
-        refusal=(lambda: None) if master is None else partial(standby_refusal, master),
-        command_options=commands,
-    )
-    probe = Prober(exec_allowed=options.allow_exec, exec_option=options.exec_option).probe
-    agent = Agent(config, engine, probe=probe, settings=settings)
-    if master is not None:
-        share_runtime(agent, master, control=one.control)
-    agent.routes = _routes(agent, options)
-    # Ports and links of the bridge: from its connection, or from the database of Open vSwitch.
-    if expected is None:
-        agent.watch_bridge(switch.endpoint.db)
-    else:
-        changed = partial(_changed, agent, expected)
-        expected.on_change(LoopCall(asyncio.get_running_loop(), changed))
-        # The bridge may have connected before.
-        changed()
-    # MACs of backends that the config gives by their addresses.
-    agent.add_task(lambda: neighbours.follow(lambda: agent.config.balancers, on_change=agent.request_round))
-    # Samples of the datapath: what the hardware does with each block, which a fleet compares during roll-outs.
-    is_always = options.fleet is not None or any(where is not None for _, where in options.served)
-    pace, use = SamplePace(options.offload_interval_s), RuleUse.at(switch.endpoint)
-    sampler = offload_sampler(agent, pace=pace, is_always=is_always, rule_use=use)
-    agent.add_task(lambda: sampler.run(agent.store.dispatch))
-    # The control API, metrics and the status page, at each socket.
-    agent.add_task(*(partial(serve, agent, listener) for listener in listeners))
-    # Membership in a fleet: follows its store, votes on health, reports what is installed.
-    if (member := joined(agent)) is not None:
-        agent.add_task(member.follow, member.run)
-    if not options.once:
-        _add_lasting_parts(agent, switch.endpoint, source_ports, device=one.name)
-    return agent
 
 
 def _add_lasting_parts(agent: Agent, endpoint: Endpoint, source_ports: SourcePorts, *, device: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,7 @@ from xenoovs.terminal.reach import address_commands, reach, replayed, where_of
 
 if TYPE_CHECKING:
     from xenoovs.judge.bridge import BridgeFindings
+    from xenoovs.switch.management import ManagementSwitch
 
 
 @click.command("verify-offload")
@@ -189,28 +191,24 @@ def verify_offload_command(
         if from_dump is not None:
             findings = check_recorded_dump(recorded(balancer), from_dump, from_flows, is_listing=tree)
         else:
-            balancer, reached = resolved(balancer), collector(file)
+            balancer, reached = resolved(balancer), collector_of(reach())
             findings, target = _check(block_checker(balancer, reached), shown, wait_s=wait_s or 0), reached.target
         judged = shown.judged(findings)
         answer(lambda: _document(judged, shown), lambda: show(findings, replace(shown, target=target)))
         return int(judged.conclusion_for(required))
 
-    collectors = list[Collector]()
-
-    def collector(file: Path | None = None) -> Collector:
-        """Return a collector that compares with the last sample of --watch."""
-        switch, between_s = reach(), INTERVAL_S if interval_s is None else interval_s
-        target = where_of(switch.endpoint, file)
-        earlier = collectors[-1] if collectors else None
-        collectors[:] = [Collector(switch, interval_s=between_s, target=target, earlier=earlier)]
-        return collectors[0]
+    @cache
+    def collector_of(switch: ManagementSwitch) -> Collector:
+        """Return a collector, which compares with its last sample with --watch."""
+        between_s = INTERVAL_S if interval_s is None else interval_s
+        return Collector(switch, interval_s=between_s, target=where_of(switch.endpoint, config))
 
     def run() -> int:
         if config is not None:
             return check_of_config(config)
         if from_dump is not None:
             return int(_show_bridge(check_recorded_bridge(bridge, from_dump, is_listing=tree), shown))
-        findings = check_live_bridge(bridge or "", collector(), is_listing=tree, is_naming_flows=name_flows)
+        findings = check_live_bridge(bridge or "", collector_of(reach()), is_listing=tree, is_naming_flows=name_flows)
         return int(_show_bridge(findings, shown))
 
     def watched() -> None:

@@ -56,12 +56,11 @@ class Collector:
         *,
         interval_s: float = 0.0,
         target: CommandTarget = THIS_HOST,
-        earlier: Collector | None = None,
     ) -> None:
-        """Compare with earlier readings, also of `earlier`. `interval_s`: seconds between the two samples of a first
+        """Compare with earlier readings. `interval_s`: seconds between the two samples of a first
         reading, 0 for only one sample. `target`: how commands reach the switch."""
         self.switch, self.interval_s, self.target = switch, interval_s, target
-        self._last: DatapathSample | None = None if earlier is None else earlier._last
+        self._last: DatapathSample | None = None
 
     @property
     def endpoint(self) -> Endpoint:

@@ -118,9 +118,8 @@ WORST_FIRST = tuple(DpuState)
 
 @dataclass(frozen=True, slots=True)
 class DpuRow:
-    """A DPU in the list. `seen_s`: since its last report, timed by the DPU's clock; None if there is none. `is_out`:
-    whether an operator took it out of service. `is_unfit`: whether it should get no clients, as it is cut off or its
-    bridge is not right. `certificate_left_s`: by the reader's clock; None if not known."""
+    """A DPU in the list (DPUS). `seen_s` is timed by the DPU's clock, `certificate_left_s` by that of the reader. It is
+    `is_unfit` as it is cut off or its bridge is not right."""
 
     name: str
     state: DpuState

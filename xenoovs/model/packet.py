@@ -140,43 +140,31 @@ def likely_packet(
     vlan: int | None,
     in_port: str | None,
 ) -> Packet:
-    """Return the packet of a client, with omitted values that fit a service; addresses have one IP version."""
+    """Return the packet of a client. Omitted values are those of the first service that such a packet can belong to,
+    else of the first one. The addresses have one IP version."""
     family = family_of(src)
-    service = _guess_service(_for_addresses(balancer, src, dst), protocol=protocol, dport=dport, vlan=vlan)
+
+    def fits(claim: Claim) -> bool:
+        speaks = share_frames(vlan, claim.vlan) and (protocol is None or claim.protocol in (None, protocol))
+        return speaks and (dport is None or not claim.ports or any(p.first <= dport <= p.last for p in claim.ports))
+
+    services = [service for service in balancer.services if family in service.claim.families]
+    if dst is not None:
+        lengths = [(s.claim.vlan is not None, s.claim.prefix_length(dst) or 0, s) for s in services if s.claim.vips]
+        services = [s for _, length, s in sorted(lengths, key=itemgetter(0, 1), reverse=True) if length]
+    service = next((each for each in services if fits(each.claim)), services[0] if services else None)
     claim = service.claim if service else None
     kind = protocol or (claim.protocol if claim and claim.protocol else Protocol.UDP)
     vips = own_addresses(service, family, balancer.services) if service else ()
     others = (address for text in _SOME_ADDRESSES[src.version] if (address := ip_address(text)) != src)
-    destination = dst or (vips[0] if vips else next(others))
     port = dport if dport is not None else claim.ports[0].first if claim and claim.ports else ANY_PORT
     return Packet(
         in_port=in_port or balancer.uplinks.ingress[0],
         source=src,
-        destination=destination,
+        destination=dst or (vips[0] if vips else next(others)),
         protocol=kind.number(family),
         sport=sport if kind.has_ports else _ECHO_REQUEST[src.version],
         dport=port if kind.has_ports else 0,
         vlan=tag_of(vlan if vlan is not None else claim.vlan or 0 if claim else 0),
         dl_dst=service.vip_mac if service and service.vip_mac else Mac(0x020000000002),
     )
-
-
-def _for_addresses(balancer: Balancer, src: IPAddress, dst: IPAddress | None) -> list[Service]:
-    family = family_of(src)
-    found = [s for s in balancer.services if family in s.claim.families]
-    if dst is None:
-        return found
-    lengths = [(s.claim.vlan is not None, s.claim.prefix_length(dst) or 0, s) for s in found if s.claim.vips]
-    return [s for _, length, s in sorted(lengths, key=itemgetter(0, 1), reverse=True) if length]
-
-
-def _guess_service(
-    services: list[Service], *, protocol: Protocol | None, dport: int | None, vlan: int | None
-) -> Service | None:
-    """Return the first service that such a packet can belong to, else the first one."""
-
-    def fits(claim: Claim) -> bool:
-        speaks = share_frames(vlan, claim.vlan) and (protocol is None or claim.protocol in (None, protocol))
-        return speaks and (dport is None or not claim.ports or any(p.first <= dport <= p.last for p in claim.ports))
-
-    return next((service for service in services if fits(service.claim)), services[0] if services else None)
