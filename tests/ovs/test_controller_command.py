@@ -238,7 +238,8 @@ def test_as_an_application_of_the_framework_it_uses_the_lab_of_the_environment(c
         "options.find_lab = lambda given: ('x', 'XENOOVS_LAB'); options.forward_to_vm = lambda *_: None; "
         "from xenoovs import ryu_app as app; "
         "app.endpoint_of = lambda db, lab: (db, lab); "
-        "app.configured_bridges = lambda options, local: sys.exit(f'{local.endpoint} {options.is_controller} {options.lab}'); "
+        "app.configured_bridges = lambda options, local: "
+        "sys.exit(f'{local.endpoint} {options.is_controller} {options.lab}'); "
         "app.XenoovsApp()"
     )
     env = {**os.environ, "XENOOVS_CONFIG": str(config), "OSKEN_HUB_TYPE": "native"}

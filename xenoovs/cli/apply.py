@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.cli.history import (
-    bridge_option,
-    complete_history_number,
-    find_history,
-    history_of,
-    is_installed,
-)
+from xenoovs.cli.history import bridge_option, complete_history_number, find_history, history_of, is_installed
 from xenoovs.cli.plan import flows_option, plan_document, show_plan, with_names
 from xenoovs.compile.drain_progress import Draining
 from xenoovs.compile.pipeline import PROGRAM

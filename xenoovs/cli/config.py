@@ -25,15 +25,7 @@ from xenoovs.openflow.text import render_flow, render_flow_to_send, render_group
 from xenoovs.terminal.completion import complete_template
 from xenoovs.terminal.load import load, load_resolved
 from xenoovs.terminal.options import config_argument, findings_option
-from xenoovs.terminal.output import (
-    SarifResult,
-    answer,
-    echo,
-    is_text,
-    output_format,
-    print_table,
-    print_text,
-)
+from xenoovs.terminal.output import SarifResult, answer, echo, is_text, output_format, print_table, print_text
 
 if TYPE_CHECKING:
     from xenoovs.migrate.draft import Draft, DraftSwitch

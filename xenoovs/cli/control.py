@@ -16,13 +16,7 @@ from xenoovs.errors import AgentMissing, RequestRefused, first_names
 from xenoovs.terminal.agent_client import agent_command, agent_options, change, find_client
 from xenoovs.terminal.completion import complete_backend
 from xenoovs.terminal.defaults import option
-from xenoovs.terminal.options import (
-    backend_and_weight,
-    backend_argument,
-    backend_words,
-    output_option,
-    time_option,
-)
+from xenoovs.terminal.options import backend_and_weight, backend_argument, backend_words, output_option, time_option
 from xenoovs.terminal.output import echo, is_text, print_json
 from xenoovs.terminal.reach import find_places
 

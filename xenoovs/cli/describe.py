@@ -18,15 +18,7 @@ from xenoovs.display import decimal, duration, percent, printable, quantity
 from xenoovs.errors import AgentMissing, CompileError, SwitchError, counted
 from xenoovs.show.codec import parse, to_document
 from xenoovs.show.column import Row
-from xenoovs.show.snapshot import (
-    BackendView,
-    BlockView,
-    Event,
-    Override,
-    Snapshot,
-    backend_rows,
-    parse_snapshot,
-)
+from xenoovs.show.snapshot import BackendView, BlockView, Event, Override, Snapshot, backend_rows, parse_snapshot
 from xenoovs.terminal.agent_client import agent_of, agent_options, find_client, is_agent_named
 from xenoovs.terminal.defaults import find_config
 from xenoovs.terminal.load import load_resolved

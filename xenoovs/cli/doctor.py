@@ -14,27 +14,14 @@ from xenoovs.diagnosis.host import Question
 from xenoovs.display import span
 from xenoovs.errors import counted, worded
 from xenoovs.evidence.command_target import CommandTarget
-from xenoovs.judge.doctor.check import (
-    CheckResult,
-    CheckState,
-)
-from xenoovs.judge.doctor.examine import (
-    has_wrong,
-    is_running,
-    safe_fixes,
-    to_json,
-)
+from xenoovs.judge.doctor.check import CheckResult, CheckState
+from xenoovs.judge.doctor.examine import has_wrong, is_running, safe_fixes, to_json
 from xenoovs.switch.endpoint import require_answers
 from xenoovs.switch.host_facts import check_reachable
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
 from xenoovs.terminal.defaults import environment_config, find_config, labs, option
 from xenoovs.terminal.load import load, resolved
-from xenoovs.terminal.options import (
-    optional_config_argument,
-    output_option,
-    record_option,
-    switch_options,
-)
+from xenoovs.terminal.options import optional_config_argument, output_option, record_option, switch_options
 from xenoovs.terminal.output import answer, confirm, echo, is_text, print_json, print_table, print_text
 from xenoovs.terminal.reach import connect, where_of
 

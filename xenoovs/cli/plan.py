@@ -25,13 +25,7 @@ from xenoovs.openflow.flow import Flow, service_of
 from xenoovs.openflow.text import render_actions, render_flow
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK, file_behind, user_name
 from xenoovs.terminal.load import load, resolved
-from xenoovs.terminal.options import (
-    bridge_command,
-    hinting_partial,
-    no_drain_option,
-    partial_option,
-    rebalance_option,
-)
+from xenoovs.terminal.options import bridge_command, hinting_partial, no_drain_option, partial_option, rebalance_option
 from xenoovs.terminal.output import answer, echo, is_text, print_table, print_text
 from xenoovs.terminal.reach import reach, where_of
 

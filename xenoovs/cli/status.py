@@ -24,12 +24,7 @@ from xenoovs.terminal.agent_client import agent_of, agent_options, find_client, 
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.defaults import environment_config, find_config, option
 from xenoovs.terminal.load import answer_each, load, resolved
-from xenoovs.terminal.options import (
-    duration_or_zero,
-    optional_config_argument,
-    output_option,
-    time_option,
-)
+from xenoovs.terminal.options import duration_or_zero, optional_config_argument, output_option, time_option
 from xenoovs.terminal.output import answer, echo, print_columns, print_text, repeat
 from xenoovs.terminal.reach import reach, where_of
 

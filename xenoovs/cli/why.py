@@ -10,24 +10,14 @@ from pathlib import Path
 
 import click
 
-from xenoovs.compile.offloadable.table import (
-    Version,
-    render_version,
-)
+from xenoovs.compile.offloadable.table import Version, render_version
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.diagnosis.offload import block_checker
 from xenoovs.diagnosis.reasons import find_live, find_recorded
 from xenoovs.errors import counted, first_names, worded
 from xenoovs.evidence.collector import Collector, finish_leftovers
 from xenoovs.evidence.dump_file import NamedBridges, recorded_evidence
-from xenoovs.judge.why.diagnose import (
-    DiagnosisGroup,
-    MegaflowFilter,
-    Selection,
-    describe,
-    group,
-    to_json,
-)
+from xenoovs.judge.why.diagnose import DiagnosisGroup, MegaflowFilter, Selection, describe, group, to_json
 from xenoovs.judge.why.reason import Likelihood, Reason
 from xenoovs.model.address import IPAddress
 from xenoovs.switch.tape import is_replaying

@@ -8,13 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from xenoovs.compile.offloadable.check import check_megaflow, overall
-from xenoovs.compile.offloadable.table import (
-    DEFAULT_VERSION,
-    Offload,
-    Profile,
-    render_version,
-    version_or_default,
-)
+from xenoovs.compile.offloadable.table import DEFAULT_VERSION, Offload, Profile, render_version, version_or_default
 from xenoovs.compile.program import Program, compile_onto
 from xenoovs.dataclass import replace
 from xenoovs.datapath.megaflow import Megaflow, Verdict, verdict_of
@@ -25,14 +19,7 @@ from xenoovs.evidence.collector import Collector
 from xenoovs.evidence.dump_file import open_dump, read_flows
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.expected import ExpectedService, expected_services
-from xenoovs.judge.why.diagnose import (
-    Attribution,
-    MegaflowFilter,
-    ReadFlows,
-    Selection,
-    diagnose,
-    select_candidates,
-)
+from xenoovs.judge.why.diagnose import Attribution, MegaflowFilter, ReadFlows, Selection, diagnose, select_candidates
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import is_foreign, is_ours
 
