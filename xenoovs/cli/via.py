@@ -140,7 +140,7 @@ def _address(text: str | None, local: ManagementSwitch) -> Address:
     try:
         address = parse_address(text or f"punix:{(rundir or Path()).absolute() / _SOCKET}")
     except ValueError as error:
-        raise click.UsageError(f"--listen: {error}.") from None
+        raise click.UsageError(f"--listen: {error}. A socket of this host is punix:/PATH.") from None
     if isinstance(address, UnixAddress) and (rundir is None or address.path.parent.resolve() != rundir.resolve()):
         raise click.UsageError(
             f"--listen {address}: Open vSwitch connects only to sockets in its run directory, {rundir or 'unknown'}."

@@ -18,9 +18,9 @@ from time import monotonic
 from xenoovs.controller.log import surviving
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import CannotListen
-from xenoovs.regex import ASCII, regex
+from xenoovs.regex import regex
 from xenoovs.switch.certificates import Certificates
-from xenoovs.switch.endpoint import bind_unix
+from xenoovs.switch.endpoint import bind_unix, parse_host_port
 
 MAX_PENDING = 64
 """Most simultaneous connections that have not identified themselves as expected bridges."""
@@ -124,7 +124,6 @@ class Stream:
             raise TimeoutError
 
 
-_ADDRESS = regex(r"(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})", ASCII)
 _UNIX = regex(r"p?unix:(/.+)")
 _BACKLOG = 128
 """Connections that the kernel accepts before we do."""
@@ -217,13 +216,8 @@ def parse_address(text: str) -> Address:
     """Parse `127.0.0.1:6653`, `[::1]:6653` or `punix:/run/openvswitch/name`. Raises ValueError."""
     if found := _UNIX.fullmatch(text):
         return UnixAddress(Path(found[1]))
-    found = _ADDRESS.fullmatch(text)
-    if found is None or int(found[3]) > 65535:
-        raise ValueError(
-            f"{text!r} is not ADDRESS:PORT, such as 127.0.0.1:6653 or [::1]:6653, and not punix:/PATH of a socket"
-        )
-    host = found[1] or found[2]
-    return TcpAddress(str(ip_address(host)), int(found[3]))
+    host, port = parse_host_port(text)
+    return TcpAddress(str(ip_address(host)), port)
 
 
 class SwitchListener:

@@ -39,7 +39,7 @@ from xenoovs.store.rows import (
 )
 from xenoovs.store.view import FORMAT
 from xenoovs.switch.certificates import Certificates, certificate_end_s, certificate_problem
-from xenoovs.switch.endpoint import is_loopback
+from xenoovs.switch.endpoint import is_loopback, parse_host_port
 from xenoovs.switch.process import run, try_run
 
 ELECTION_TIMER_MS = 2000
@@ -52,7 +52,6 @@ STATE_RAFT_OFFSET = 10
 _LOCAL_SCHEMA = Path("/usr/share/openvswitch/local-config.ovsschema")
 """The schema of the database `Local_Config`, with the ports of one server (ovsdb.local-config(5))."""
 _LOCAL_REMOTES = "db:Local_Config,Config,connections"
-_ADDRESS = regex(r"([^:,\[\]\s]+|\[[0-9a-fA-F:.%]+\])(?::([0-9]{1,5}))?")
 _GIVE_TLS = "give --tls-key, --tls-cert and --tls-ca"
 _NEW_DATABASES = "create the databases of a new directory with `xenoovs fleet init`"
 _STEP_S = 0.05
@@ -88,21 +87,24 @@ class StorePort:
 def parse_server(text: str, *, is_tls: bool = False) -> StorePort:
     """Return where a server listens for the others of its cluster (ovsdb-tool(1), create-cluster), for the database of
     the fleet, at `ADDRESS` or `ADDRESS:PORT`. Raises StoreError."""
-    found = _ADDRESS.fullmatch(text)
-    if found is None or not 0 < int(found[2] or RAFT_PORT) < 65536 - STATE_RAFT_OFFSET:
-        raise StoreError(f"{text!r} is no server: expected ADDRESS or ADDRESS:PORT, such as 192.0.2.1:{RAFT_PORT}")
-    return StorePort(found[1], int(found[2] or RAFT_PORT), "", is_tls)
+    return _parse_port(text, "", ports=range(1, 65536 - STATE_RAFT_OFFSET), default=RAFT_PORT, is_tls=is_tls)
 
 
 def parse_listen(text: str, role: str, *, is_tls: bool) -> StorePort:
     """Return the port at `ADDRESS:PORT`. Raises StoreError, also for a port without TLS that other hosts can reach.
     Without TLS there is no `DPU_ROLE`, as a server identifies a client by the CN of its certificate."""
-    found = _ADDRESS.fullmatch(text)
-    if found is None or not 0 < int(found[2] or 0) < 65536:
-        raise StoreError(f"{text!r} is no port to listen at: expected ADDRESS:PORT, such as 127.0.0.1:6661")
-    if not (is_tls or is_loopback(found[1])):
+    found = _parse_port(text, role if is_tls or role != DPU_ROLE else "", ports=range(1, 65536), is_tls=is_tls)
+    if not (is_tls or is_loopback(found.host)):
         raise StoreError(f"{text} can be reached from other hosts: {_GIVE_TLS}, or listen at 127.0.0.1")
-    return StorePort(found[1], int(found[2]), role if is_tls or role != DPU_ROLE else "", is_tls)
+    return found
+
+
+def _parse_port(text: str, role: str, *, ports: range, default: int = -1, is_tls: bool) -> StorePort:
+    try:
+        host, port = parse_host_port(text, ports=ports, default=default)
+    except ValueError as error:
+        raise StoreError(str(error)) from None
+    return StorePort(f"[{host}]" if ":" in host else host, port, role, is_tls)
 
 
 class OvsdbServer:

@@ -272,17 +272,24 @@ def _silent(pid: int | None, process: str, patience_s: float) -> Unresponsive:
     return Unresponsive(f"{name} has not answered for {span(patience_s)}: {reason}", fix=(fix,))
 
 
-_HOST = regex(r"\[?([0-9A-Za-z.:-]+?)\]?(?::[0-9]{1,5})?")
+_ADDRESS = regex(r"(?:\[([0-9A-Fa-f]*:[0-9A-Fa-f:.]*(?:%[\w.-]+)?)\]|([^:,\[\]\s]+))(?::([0-9]{1,5}))?")
+
+
+def parse_host_port(text: str, *, ports: range = range(65536), default: int = -1) -> tuple[str, int]:
+    """Return host, without brackets, and port of `127.0.0.1:9090`, `[::1]:9090` or `localhost:9090`. `default`: the
+    port of a text without one. Raises ValueError, also for a port not in `ports`."""
+    found = _ADDRESS.fullmatch(text)
+    port = default if found is None else int(found[3] or default)
+    if found is None or port not in ports:
+        allowed = f"{ports[0]} to {ports[-1]}"
+        raise ValueError(f"{text!r} is not ADDRESS:PORT, such as 127.0.0.1:9090 or [::1]:9090, with port {allowed}")
+    return found[1] or found[2], port
 
 
 def is_loopback(host: str) -> bool:
     """Return whether a `Host` header, or the host of a listen address, names only this machine."""
-    found = _HOST.fullmatch(host)
-    if found is None:
-        return False
-    name = found[1]
-    if host.count(":") > 1 and not host.startswith("["):
-        name = host
+    found = _ADDRESS.fullmatch(host)
+    name = host if found is None else found[1] or found[2]
     try:
         return ip_address(name).is_loopback
     except ValueError:

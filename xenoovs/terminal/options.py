@@ -378,11 +378,12 @@ interval_option = time_option(
 
 def listen_address(option: str, where: str) -> tuple[str, int]:
     """Return address and port of `ADDRESS:PORT`, given with an option. Raises click.UsageError."""
-    host, _, port = where.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or not 0 <= int(port[:6]) <= 65535:
-        raise click.UsageError(f"{option} {where}: expected ADDRESS:PORT, such as 127.0.0.1:9090 or [::1]:9090")
-    return host, int(port)
+    from xenoovs.switch.endpoint import parse_host_port
+
+    try:
+        return parse_host_port(where)
+    except ValueError as error:
+        raise click.UsageError(f"{option}: {error}") from None
 
 
 _FILE = click.Path(dir_okay=False, path_type=Path)

@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from click import UsageError
 
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.judged import assert_recorded
@@ -32,7 +33,7 @@ from xenoovs.errors import (
 )
 from xenoovs.switch import management, offload_setting, orphans, planned_restart
 from xenoovs.switch.devices import parse_sysctls
-from xenoovs.switch.endpoint import Endpoint, find_endpoint
+from xenoovs.switch.endpoint import Endpoint, find_endpoint, parse_host_port
 from xenoovs.switch.management import Ofctl
 from xenoovs.switch.netns import Netns
 from xenoovs.switch.offload_setting import OffloadSwitch
@@ -40,6 +41,7 @@ from xenoovs.switch.planned_restart import PlannedRestart, SavedTables
 from xenoovs.switch.process import Completed, run
 from xenoovs.switch.stderr import lift_refusal
 from xenoovs.switch.watchdog import RollbackWatchdog, run_detached
+from xenoovs.terminal.options import listen_address
 
 
 def _python(code: str) -> list[str]:
@@ -104,6 +106,32 @@ PLACES: tuple[tuple[str | None, str | None], ...] = (
         for wrong in ("", "/x/db.sock", "unix:", "unix:db.sock", "tcp:host", "ssl:192.0.2.1:6640", "pssl:1")
     ),
 )
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("127.0.0.1:9090", "127.0.0.1", 9090),
+        ("localhost:1", "localhost", 1),
+        ("[::1]:65535", "::1", 65535),
+        ("[fe80::1%eth0.5]:80", "fe80::1%eth0.5", 80),
+        ("[2001:db8::1]", "2001:db8::1", 7),
+        ("h", "h", 7),
+    ],
+)
+def test_an_address_and_a_port(text: str, host: str, port: int) -> None:
+    assert parse_host_port(text, default=7) == (host, port)
+
+
+@pytest.mark.parametrize("text", ["", ":1", "h", "h:", "h:x", "h:-1", "h:65536", "h:1:2", "[1]:2", "[::1:2", "a b:1"])
+def test_no_address_and_port(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not ADDRESS:PORT.* with port 0 to 65535"):
+        parse_host_port(text)
+
+
+def test_bug_an_ipv6_address_without_brackets_lost_its_last_group_to_the_port() -> None:
+    with pytest.raises(UsageError, match="--web: '2001:db8::1:9090' is not ADDRESS:PORT"):
+        listen_address("--web", "2001:db8::1:9090")
 
 
 def test_where_it_is_and_sockets_are_never_searched_in_other_directories(*, update_golden: bool) -> None:
