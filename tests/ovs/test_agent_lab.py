@@ -33,7 +33,7 @@ from xenoovs.switch.management import ManagementSwitch
 CONFIG = """\
 version: 1
 switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
-health: {probe: tcp, interval: 1s, fast_interval: 50ms, timeout: 1s, fall: 2, rise: 2}
+health: {probe: tcp, interval: 1s, fast_interval: 50ms, timeout: 1s, fall: 4, rise: 2}
 services:
   - name: web
     vip: 10.3.10.45

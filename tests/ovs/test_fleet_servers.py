@@ -15,7 +15,7 @@ import pytest
 
 from tests.command_line import CommandLine, CommandResult
 from tests.ovs.stores import first_view, loopback, ovsdb_client, service, wait_generation
-from tests.patience import eventually
+from tests.patience import PATIENCE_S, eventually
 from xenoovs.store.client import CommitOutcome, StoreClient
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import OvsdbServer, is_running, server_of, stop_server
@@ -126,6 +126,7 @@ def test_a_server_that_died_is_started_beside_the_other_one_and_one_that_hangs_i
 
 
 NOBODY = 65534
+_PATIENT = f"--timeout={PATIENCE_S:.0f}"
 
 
 def as_nobody(*argv: object) -> subprocess.CompletedProcess[str]:
@@ -135,7 +136,7 @@ def as_nobody(*argv: object) -> subprocess.CompletedProcess[str]:
 
 def transacted(remote: str, database: str, *operations: object) -> bool:
     """Whether a user without rights changes a database."""
-    done = as_nobody("ovsdb-client", "--timeout=5", "transact", remote, json.dumps([database, *operations]))
+    done = as_nobody("ovsdb-client", _PATIENT, "transact", remote, json.dumps([database, *operations]))
     return done.returncode == 0 and "error" not in done.stdout
 
 
@@ -172,9 +173,9 @@ def test_bug_any_user_let_the_server_of_root_delete_a_file_and_listen_everywhere
         assert "error" in said.stdout or said.returncode != 0, said
     for reader in (f"tcp:{host}:6661", f"tcp:{host}:6662"):
         assert not transacted(reader, "Local_Config", {"op": "delete", "table": "Connection", "where": []})
-        assert as_nobody("ovsdb-client", "--timeout=5", "convert", reader, schema).returncode != 0
+        assert as_nobody("ovsdb-client", _PATIENT, "convert", reader, schema).returncode != 0
     assert ovsdb_client(store.remote, None, "dump", "xenoovs").stdout == before
-    states = as_nobody("ovsdb-client", "--timeout=5", "list-dbs", f"tcp:{host}:6663").stdout.split()
+    states = as_nobody("ovsdb-client", _PATIENT, "list-dbs", f"tcp:{host}:6663").stdout.split()
     assert states == ["_Server", "xenoovs_state"]
     assert victim.read_text() == "of root"
 
@@ -196,4 +197,4 @@ def test_without_tls_nothing_listens_but_sockets_of_their_owner(fleet: Fleet, tm
         for path in (files.socket, files.control):
             assert path.is_socket()
             assert path.stat().st_mode & 0o077 == 0
-        assert as_nobody("ovsdb-client", "--timeout=5", "list-dbs", files.remote).returncode != 0
+        assert as_nobody("ovsdb-client", _PATIENT, "list-dbs", files.remote).returncode != 0

@@ -46,11 +46,11 @@ OVERLOAD = 5.0
 
 
 def _limit_cables(made: Lab) -> None:
-    rate, second = f"{CABLE_PPS * FRAME_BYTES * 8}bit", f"{CABLE_PPS * FRAME_BYTES}"
+    rate, waiting = f"{CABLE_PPS * FRAME_BYTES * 8}bit", f"{CABLE_PPS * FRAME_BYTES // 2}"
     for cable in ("p1", "pf0hpf"):
-        # `a` and `b` are behind one cable, `c` is behind another. A second of frames waits for it, so that it goes on
-        # at its rate while the senders and the switch get no processor.
-        tbf = ["tbf", "rate", rate, "burst", "1600", "limit", second]
+        # `a` and `b` are behind one cable, `c` is behind another. Frames for half a second wait for it, so that it goes
+        # on at its rate while the senders and the switch get no processor.
+        tbf = ["tbf", "rate", rate, "burst", "1600", "limit", waiting]
         run(["tc", "-n", made.topology.switch_namespace, "qdisc", "add", "dev", cable, "root", *tbf])
 
 
