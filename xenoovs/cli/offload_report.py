@@ -320,7 +320,7 @@ def show_bridge(findings: BridgeFindings, shown: ReportOptions) -> None:
     rows = [
         [
             _port(row.in_port, findings),
-            first_names([_port(name, findings) for name in row.exits], most=_MAX_NAMES) or "-",
+            first_names([_port(name, findings) for name in sorted(row.exits)], most=_MAX_NAMES) or "-",
             click.style(row.verdict.value, fg=_COLOUR[row.verdict] if row.is_judged else "bright_black"),
             str(row.chains),
             str(row.megaflows),
@@ -476,9 +476,9 @@ def _show_anomaly(anomaly: Anomaly, count: int, every: OffloadFindings, shown: R
     print_text(f"{anomaly.value.replace('_', ' ')} ({count}): {shown.say(_ANOMALY[anomaly])}", indent="  ", fg=colour)
     if anomaly is Anomaly.EXPIRING:
         return
-    example = next(found for found in every.examples if found.anomaly is anomaly)
-    echo(f"  {example.service} {example.backend}: {example.match} -> {example.actions}")
-    for origin in every.origins.get(example.ufid or "", ()):
+    example = every.examples[anomaly][0]
+    echo(f"  {example.text}")
+    for origin in every.origins.get(example.megaflow.ufid or "", ()):
         echo(f"    made by {origin}")
 
 

@@ -99,14 +99,13 @@ class BlockChecker:
         return _EXPIRED.format(packets=counted(packets, "packet"), idle=span(max_idle_s)) if packets else ""
 
     def _origins(self, findings: OffloadFindings, cores: Iterable[int]) -> dict[str, tuple[str, ...]]:
-        ufids = dict.fromkeys(found.ufid for found in findings.examples if found.ufid and found.anomaly in _TRACED)
-        if not ufids:
-            return {}
+        traced = (each.megaflow for anomaly in _TRACED for each in findings.examples.get(anomaly, ()))
+        ufids = dict.fromkeys(megaflow.ufid for megaflow in traced if megaflow.ufid)
         from xenoovs.judge.trace import parse_detrace
         from xenoovs.switch.appctl import detrace
 
         texts = detrace(self.collector.endpoint, ufids, cores=cores)
-        return {ufid: tuple(map(str, parse_detrace(text))) for ufid, text in texts.items()}
+        return {ufid: parse_detrace(text) for ufid, text in texts.items()}
 
 
 def block_checker(balancer: Balancer, collector: Collector) -> BlockChecker:

@@ -19,7 +19,7 @@ from xenoovs.errors import ParseError, counted
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.chains import ChainLink, is_hop, judge_chains, link_chains
 from xenoovs.judge.expected import OutsideKind, outside_kind_of
-from xenoovs.judge.findings import Conclusion, Counts, DumpFindings, MegaflowState, Tally, conclude, summed
+from xenoovs.judge.findings import Conclusion, Counts, DumpFindings, MegaflowState, conclude
 from xenoovs.judge.links import MegaflowLink
 from xenoovs.judge.offload import MegaflowJudge, reason_of
 from xenoovs.judge.why.case import DOCA_LAYER, MINIFLOW, OFFLOAD_INFO
@@ -31,7 +31,7 @@ _OTHERS = "(others)"
 """Stands for the ports of rows beyond _MAX_ROWS."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BridgeRow(Counts):
     """Chains from one port that share verdict and reason.
 
@@ -49,7 +49,7 @@ class BridgeRow(Counts):
     reason: str
     is_judged: bool
     chains: int = 0
-    exits: tuple[str, ...] = ()
+    exits: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +150,6 @@ _Key = tuple[str, Verdict, str, bool]
 """Port, verdict, reason, and whether it is judged."""
 
 
-@dataclass(slots=True)
-class _Sums(Tally):
-    chains: int = 0
-    exits: set[str] = field(default_factory=set)
-
-
 class _RowCounter:
     """Sums up chains by port, verdict and reason. Lists their links if `is_listing`."""
 
@@ -163,7 +157,7 @@ class _RowCounter:
         self.internal_ports = evidence.internal_ports
         self.links, self._is_listing = list[MegaflowLink](), is_listing
         self._reasons = ReasonFinder(evidence)
-        self.sums: dict[_Key, _Sums] = {}
+        self._rows: dict[_Key, BridgeRow] = {}
 
     def add(self, state: MegaflowState) -> None:
         """Count a megaflow that is a chain of one."""
@@ -212,23 +206,22 @@ class _RowCounter:
 
     def _key(self, state: MegaflowState, reason: str, *, is_judged: bool) -> _Key:
         key = state.megaflow.in_port or "", state.verdict, reason, is_judged
-        return key if key in self.sums or len(self.sums) < _MAX_ROWS else (_OTHERS, state.verdict, "", is_judged)
+        return key if key in self._rows or len(self._rows) < _MAX_ROWS else (_OTHERS, state.verdict, "", is_judged)
 
     def _count(self, key: _Key, state: MegaflowState | None, exits: Iterable[str]) -> None:
         """Count a megaflow. `state`: of the chain that begins with it; None if it is a later link of a chain."""
-        sums = self.sums.setdefault(key, _Sums())
-        sums.exits.update(exits)
+        row = self._rows.setdefault(key, BridgeRow(*key))
+        row.exits.update(exits)
         if state is None:
-            sums.megaflows += 1
+            row.megaflows += 1
         else:
-            sums.chains += 1
-            sums.count(state)
+            row.chains += 1
+            row.add(state)
 
     def rows(self) -> tuple[BridgeRow, ...]:
-        """Return the sums in the order of a report."""
-        ordered = sorted(self.sums, key=lambda key: (key[0], key[1].badness, not key[3], key[2]))
-        sums = ((key, self.sums[key]) for key in ordered)
-        return tuple(BridgeRow(*key, one.chains, tuple(sorted(one.exits)), **summed((one,))) for key, one in sums)
+        """Return the rows in the order of a report."""
+        ordered = sorted(self._rows, key=lambda key: (key[0], key[1].badness, not key[3], key[2]))
+        return tuple(self._rows[key] for key in ordered)
 
 
 # Short reasons why a megaflow is not in hardware.

@@ -18,7 +18,7 @@ from xenoovs.model.packet import NEIGHBOUR_DISCOVERY
 from xenoovs.model.tunnel import SwitchTunnel, remote_end_of
 from xenoovs.openflow.flow import ETH_ARP, UNTAGGED, Field, Flow, Masked, Match, alternatives, output_ports
 from xenoovs.openflow.flow import match_of as match_of_conditions
-from xenoovs.openflow.text import parse_value
+from xenoovs.openflow.text import parse_value, render_match
 from xenoovs.regex import ASCII, regex
 
 Fields = Mapping[str, MaskedValue]
@@ -34,6 +34,11 @@ def match_of_fields(in_port: str | None, fields: Fields) -> Match:
     """Return the match of a megaflow as an OpenFlow match of the known fields."""
     known = ((FIELD_BY_NAME[name], found) for name, found in fields.items() if name in FIELD_BY_NAME)
     return match_of_conditions((Masked(field, found.value, found.mask) for field, found in known), in_port=in_port)
+
+
+def match_text(megaflow: Megaflow) -> str:
+    """Return the match of a megaflow as ovs-ofctl writes it, of the known fields."""
+    return render_match(match_of_fields(megaflow.in_port, match_of(megaflow)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,19 +175,8 @@ _Masks = tuple[tuple[str, int], ...]
 _EntryKey = tuple[str | None, tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class BlocksByMask:
-    """The blocks of one service and IP family: (field, mask) -> value -> block."""
-
-    by_mask: tuple[tuple[str, int, dict[int, ExpectedBlock]], ...]
-
-    def find(self, fields: Fields) -> ExpectedBlock | None:
-        """Return the block that contains a match; None if there is none."""
-        for name, mask, by_value in self.by_mask:
-            found = fields.get(name, ANY)
-            if found.mask & mask == mask and (block := by_value.get(found.value & mask)) is not None:
-                return block
-        return None
+BlocksByMask = tuple[tuple[str, int, dict[int, ExpectedBlock]], ...]
+"""The blocks of one service and IP family: field, mask, and value -> block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +190,14 @@ class ServiceEntry:
     @property
     def match(self) -> Match:
         return self.service.entries[self.number]
+
+    def find(self, fields: Fields) -> ExpectedBlock | None:
+        """Return the block that contains a match; None if there is none."""
+        for name, mask, by_value in self.blocks:
+            found = fields.get(name, ANY)
+            if found.mask & mask == mask and (block := by_value.get(found.value & mask)) is not None:
+                return block
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +214,7 @@ class BlockIndex:
     def locate(self, in_port: str | None, fields: Fields) -> tuple[ServiceEntry, ExpectedBlock] | None:
         """Return the entry that classified a megaflow's packets, and its block; None if it belongs to none."""
         for entry in self.entries_for(in_port, fields):
-            found = entry.blocks.find(fields)
+            found = entry.find(fields)
             if found is not None:
                 return entry, found
         return None
@@ -234,7 +236,7 @@ def index_blocks(services: Iterable[ExpectedService]) -> BlockIndex:
         for number, match in enumerate(service.entries):
             masks = tuple((masked.field.ovs_name, masked.mask) for masked in match.masked)
             key = match.in_port, tuple(masked.value for masked in match.masked)
-            entry = ServiceEntry(service, number, blocks.get(eth_type_of(match), BlocksByMask(())))
+            entry = ServiceEntry(service, number, blocks.get(eth_type_of(match), ()))
             entries.setdefault(masks, {})[key] = entry
     return BlockIndex(dict(sorted(entries.items(), key=lambda item: _precedence(item[0]), reverse=True)))
 
@@ -251,7 +253,7 @@ def _by_mask(blocks: Iterable[ExpectedBlock], eth_type: int) -> BlocksByMask:
         if block.eth_type == eth_type:
             key = block.key
             by_mask.setdefault((key.field.ovs_name, key.mask), {})[key.value] = block
-    return BlocksByMask(tuple((field, mask, by_value) for (field, mask), by_value in by_mask.items()))
+    return tuple((field, mask, by_value) for (field, mask), by_value in by_mask.items())
 
 
 def _found(fields: Fields, name: str) -> MaskedValue:
@@ -464,7 +466,7 @@ class OverlapIndex:
 
     def blocks(self, blocks: BlocksByMask, source: MaskedValue) -> Iterable[ExpectedBlock]:
         """Return the blocks that match some packet of this source."""
-        return [block for _, mask, by_value in blocks.by_mask for block in self._overlapping(mask, by_value, source)]
+        return [block for _, mask, by_value in blocks for block in self._overlapping(mask, by_value, source)]
 
     def _overlapping(
         self, mask: int, by_value: Mapping[int, ExpectedBlock], source: MaskedValue

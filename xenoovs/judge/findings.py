@@ -15,7 +15,7 @@ from xenoovs.datapath.tunnel import is_tunnel_device
 from xenoovs.display import percent
 from xenoovs.errors import ParseError, counted, first_names
 from xenoovs.evidence.samples import NO_GROWTH, Growth, PortFinding
-from xenoovs.judge.expected import ExpectedBlock, ExpectedService, OutsideKind
+from xenoovs.judge.expected import ExpectedBlock, ExpectedService, OutsideKind, match_text
 from xenoovs.openflow.flow import Flow, Match
 from xenoovs.openflow.text import render_match
 
@@ -74,6 +74,8 @@ class MegaflowState:
         is_counted: False if the tc filter has no hardware counter; `hw_packets` is then that of the dump.
         reason: why it is not in hardware, if the megaflow itself does not show it.
         is_new: whether its tc filter was installed a moment ago, so that packets may not be counted yet.
+        block: to which its packets belong; None if it was not located, or is outside all blocks.
+        outside: its `OutsideTraffic.key`; None likewise, or if it is in a block.
     """
 
     megaflow: Megaflow
@@ -88,9 +90,17 @@ class MegaflowState:
     reason: str = ""
     is_new: bool = False
     tc: TcFilter | None = None
+    block: ExpectedBlock | None = None
+    outside: OutsideKey | None = None
+
+    @property
+    def text(self) -> str:
+        """Its service and backend, match and actions, as one line."""
+        whose = f"{self.block.service} {self.block.backend}" if self.block else ""
+        return f"{whose}: {match_text(self.megaflow)} -> {','.join(self.megaflow.actions)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Counts:
     """What some megaflows counted, in all and in the NIC; `growth`: between two samples."""
 
@@ -101,19 +111,7 @@ class Counts:
     hw_bytes: int = 0
     growth: Growth = NO_GROWTH
 
-
-@dataclass(slots=True, kw_only=True)
-class Tally:
-    """Adds up Counts, megaflow by megaflow."""
-
-    megaflows: int = 0
-    packets: int = 0
-    bytes: int = 0
-    hw_packets: int = 0
-    hw_bytes: int = 0
-    growth: Growth = NO_GROWTH
-
-    def count(self, state: MegaflowState) -> None:
+    def add(self, state: MegaflowState) -> None:
         self.megaflows += 1
         self.packets += state.packets
         self.bytes += state.bytes
@@ -123,24 +121,12 @@ class Tally:
             self.growth += state.growth
 
 
-def summed(parts: Iterable[Counts | Tally]) -> dict[str, Any]:
+def summed(parts: Iterable[Counts]) -> dict[str, Any]:
     """Return the sums of some Counts, as arguments for Counts of another kind."""
     listed = tuple(parts)
     names = ("megaflows", "packets", "bytes", "hw_packets", "hw_bytes")
     sums: dict[str, Any] = {name: sum(getattr(each, name) for each in listed) for name in names}
     return sums | {"growth": sum((each.growth for each in listed), NO_GROWTH)}
-
-
-@dataclass(frozen=True, slots=True)
-class AnomalousMegaflow:
-    """One megaflow with an anomaly. `match`: its masked fields as ovs-ofctl writes them."""
-
-    anomaly: Anomaly
-    service: str
-    backend: str
-    ufid: str | None
-    match: str
-    actions: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,17 +161,17 @@ class OverriddenBlocks:
         return self.actions == "drop"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BlockOffload(Counts):
     """One block as the datapath shows it. `verdict`: the worst of its megaflows; ABSENT if it has none; UNCONFIRMED
     also if the NIC has held its megaflows of one port for some seconds without a counted packet. `entries_seen`:
     indices of the service's entries that classified its packets."""
 
     block: ExpectedBlock
-    verdict: Verdict
-    verdicts: Counter[Verdict] = field(hash=False)
-    anomalies: Counter[Anomaly] = field(default_factory=Counter, hash=False)
-    entries_seen: frozenset[int] = frozenset()
+    verdict: Verdict = Verdict.ABSENT
+    verdicts: Counter[Verdict] = field(default_factory=Counter)
+    anomalies: Counter[Anomaly] = field(default_factory=Counter)
+    entries_seen: set[int] = field(default_factory=set)
 
     @property
     def misdelivered(self) -> int:
@@ -215,7 +201,7 @@ OutsideKey = tuple[OutsideKind, str, tuple[str, ...]]
 """Kind of traffic outside all blocks, its ingress port, and the services whose answers it may carry."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OutsideTraffic(Counts):
     """Megaflows outside all blocks that share these attributes and a verdict. `reason`: empty if the dump shows none.
 
@@ -232,15 +218,6 @@ class OutsideTraffic(Counts):
     def key(self) -> OutsideKey:
         """The key of a row of a report: everything but verdict and reason."""
         return self.kind, self.in_port, self.services
-
-
-@dataclass(frozen=True, slots=True)
-class ListedMegaflow:
-    """One judged megaflow. `block`: None outside all blocks. `outside`: its `OutsideTraffic.key`; None in a block."""
-
-    state: MegaflowState
-    block: ExpectedBlock | None
-    outside: OutsideKey | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,9 +323,9 @@ class OffloadFindings(DumpFindings):
     blocks: tuple[BlockOffload, ...]
     outside: tuple[OutsideTraffic, ...]
     unwildcardings: tuple[Unwildcarding, ...] = ()
-    examples: tuple[AnomalousMegaflow, ...] = ()
+    examples: Mapping[Anomaly, tuple[MegaflowState, ...]] = field(default_factory=dict, hash=False)
     overrides: tuple[OverriddenBlocks, ...] = ()
-    listed: tuple[ListedMegaflow, ...] = ()
+    listed: tuple[MegaflowState, ...] = ()
     unanswered: tuple[str, ...] = ()
     preempting: tuple[PreemptingRule, ...] = ()
     cpu_ports: frozenset[str] = frozenset()
@@ -526,7 +503,10 @@ def of_services(findings: OffloadFindings, services: Container[str]) -> OffloadF
         unwildcardings=tuple(each for each in findings.unwildcardings if each.service in services),
         overrides=tuple(each for each in findings.overrides if each.service in services),
         preempting=tuple(rule for rule in findings.preempting if any(b.service in services for b in rule.blocks)),
-        examples=tuple(each for each in findings.examples if each.service in services),
+        examples={
+            anomaly: tuple(each for each in found if _is_of(each, services))
+            for anomaly, found in findings.examples.items()
+        },
     )
 
 
@@ -536,7 +516,7 @@ def with_verdicts(findings: OffloadFindings, verdicts: Container[Verdict]) -> Of
     listed = (
         each
         for each in findings.listed
-        if (each.state.verdict in verdicts if each.block is None else id(each.block) in blocks)
+        if (each.verdict in verdicts if each.block is None else id(each.block) in blocks)
     )
     return replace(
         findings,
@@ -547,7 +527,7 @@ def with_verdicts(findings: OffloadFindings, verdicts: Container[Verdict]) -> Of
     )
 
 
-def _is_of(listed: ListedMegaflow, services: Container[str]) -> bool:
-    if listed.block is not None:
-        return listed.block.service in services
-    return listed.outside is not None and any(name in services for name in listed.outside[2])
+def _is_of(state: MegaflowState, services: Container[str]) -> bool:
+    if state.block is not None:
+        return state.block.service in services
+    return state.outside is not None and any(name in services for name in state.outside[2])

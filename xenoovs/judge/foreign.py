@@ -118,11 +118,11 @@ class OverrideCounter:
 
     def _overlapping(self, blocks: BlocksByMask, fields: Fields) -> tuple[_Groups, bool]:
         """Return the blocks that share a packet with this match, and whether the result is cached."""
-        if not blocks.by_mask:
+        if not blocks:
             return (), True
-        name = blocks.by_mask[0][0]
+        name = blocks[0][0]
         key_bits = 0
-        for _, mask, _ in blocks.by_mask:
+        for _, mask, _ in blocks:
             key_bits |= mask
         source = fields.get(name, ANY)
         source = MaskedValue(source.value & key_bits, source.mask & key_bits)
@@ -422,5 +422,5 @@ def _met(index: OverlapIndex, device: str, rule: ForeignRule) -> Iterable[Expect
     for eth_type in _FAMILIES if rule.eth_type is None else (rule.eth_type,):
         fields: Mapping[str, MaskedValue] = {**rule.fields, "dl_type": MaskedValue(eth_type, 0xFFFF)}
         for entry in index.entries(device, fields):
-            name = entry.blocks.by_mask[0][0] if entry.blocks.by_mask else ""
+            name = entry.blocks[0][0] if entry.blocks else ""
             yield from index.blocks(entry.blocks, fields.get(name, ANY))

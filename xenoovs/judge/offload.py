@@ -6,7 +6,7 @@ Shares are of packets, not of bytes: software traffic control counts each frame 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from xenoovs.dataclass import dataclass, field, replace
@@ -30,24 +30,18 @@ from xenoovs.judge.expected import (
     index_blocks,
     is_slow_path,
     is_undetermined,
-    match_of_fields,
     outside_kind_of,
 )
 from xenoovs.judge.findings import (
-    AnomalousMegaflow,
     Anomaly,
     BlockOffload,
-    ListedMegaflow,
     MegaflowState,
     OffloadFindings,
     OutsideKey,
     OutsideTraffic,
-    Tally,
-    summed,
     unanswered,
 )
 from xenoovs.judge.foreign import OverrideCounter, OwnMask, UnwildcardCounter
-from xenoovs.openflow.text import render_match
 
 _MAX_UNPARSED = 100
 _MAX_TUNNELS = 5_000
@@ -133,23 +127,27 @@ def _state_by_dump(
     return MegaflowState(megaflow, verdict, packets, size, *hardware, anomalies, tc=tc)
 
 
+_BlockAndPort = tuple[int, str | None]
+"""The id of a block, and an ingress port."""
+
+
 @dataclass(slots=True)
 class ProofCounter:
-    """Finds the groups of megaflows that the NIC has held for some seconds without a counted packet.
+    """Finds the blocks and ports with megaflows that the NIC has held for some seconds without a counted packet.
 
     This happens if a NIC does not distinguish the rules of several blocks: the first one takes all packets.
     """
 
-    packets: Counter[Hashable] = field(default_factory=Counter)
-    settled: Counter[Hashable] = field(default_factory=Counter)
+    packets: Counter[_BlockAndPort] = field(default_factory=Counter)
+    settled: Counter[_BlockAndPort] = field(default_factory=Counter)
 
-    def add(self, key: Hashable, verdict: Verdict, packets: int, *, is_new: bool = False) -> None:
+    def add(self, key: _BlockAndPort, verdict: Verdict, packets: int, *, is_new: bool = False) -> None:
         self.packets[key] += packets
         self.settled[key] += verdict is Verdict.HW and not is_new
 
-    def unproven(self) -> int:
-        """Return the number of megaflows in these groups."""
-        return sum(number for key, number in self.settled.items() if not self.packets[key])
+    def unproven(self) -> dict[_BlockAndPort, int]:
+        """Return the number of megaflows of each of them."""
+        return {key: number for key, number in self.settled.items() if number and not self.packets[key]}
 
 
 _FAR_FEWER = 10
@@ -292,31 +290,6 @@ _MAX_EXAMPLES = 5
 """Most megaflows that are listed for each anomaly."""
 
 
-@dataclass(slots=True)
-class BlockCounters(Tally):
-    """The counters of one block."""
-
-    block: ExpectedBlock
-    verdicts: Counter[Verdict] = field(default_factory=Counter)
-    anomalies: Counter[Anomaly] = field(default_factory=Counter)
-    entries: set[int] = field(default_factory=set)
-    proof: ProofCounter = field(default_factory=ProofCounter)
-
-    def add(self, state: MegaflowState, entry: int, in_port: str | None) -> None:
-        self.proof.add(in_port, state.verdict, state.packets, is_new=state.is_new)
-        self.verdicts[state.verdict] += 1
-        self.count(state)
-        self.entries.add(entry)
-
-    def result(self, *, has_totals: bool = True) -> BlockOffload:
-        """Return the finding for the block. `has_totals`: as in Evidence."""
-        worst = max(self.verdicts, key=lambda verdict: verdict.badness, default=Verdict.ABSENT)
-        if has_totals and worst is Verdict.HW and self.proof.unproven():
-            worst = Verdict.UNCONFIRMED
-        entries = frozenset(self.entries)
-        return BlockOffload(self.block, worst, self.verdicts, self.anomalies, entries, **summed((self,)))
-
-
 _OFFLOAD_REASON = "dp-offload-info"
 """The field in which newer forks of Open vSwitch show why a megaflow is not offloaded."""
 
@@ -343,14 +316,15 @@ class OffloadCheck:
         """Take the arguments of `check_dump`."""
         self.services, self.evidence, self.is_listing = services, evidence, is_listing
         self.index = index_blocks(services)
-        self.counters = {id(block): BlockCounters(block) for service in services for block in service.blocks}
-        self.outside = dict[tuple[OutsideKey, Verdict, str], Tally]()
-        self.listed: list[ListedMegaflow] = []
+        self.blocks = {id(block): BlockOffload(block) for service in services for block in service.blocks}
+        self.proof = ProofCounter()
+        self.outside = dict[tuple[OutsideKey, Verdict, str], OutsideTraffic]()
+        self.listed: list[MegaflowState] = []
         self._judge = MegaflowJudge(evidence)
         self.unwildcarded = UnwildcardCounter(own_mask)
         self.overrides = OverrideCounter(self.index)
         self.answers = AnswerFinder(services, self.overrides.index)
-        self._examples: dict[Anomaly, list[AnomalousMegaflow]] = {anomaly: [] for anomaly in Anomaly}
+        self._examples: dict[Anomaly, list[MegaflowState]] = {anomaly: [] for anomaly in Anomaly}
 
     def add(self, megaflow: Megaflow | ParseError) -> None:
         if isinstance(megaflow, ParseError):
@@ -366,14 +340,17 @@ class OffloadCheck:
             self._add_outside(state, fields)
             return
         entry, block = found
-        counters = self.counters[id(block)]
-        counters.add(state, entry.number, in_port)
+        offload = self.blocks[id(block)]
+        offload.add(state)
+        offload.verdicts[state.verdict] += 1
+        offload.entries_seen.add(entry.number)
+        self.proof.add((id(block), in_port), state.verdict, state.packets, is_new=state.is_new)
         if self.is_listing:
-            self.listed.append(ListedMegaflow(state, block, None))
+            self.listed.append(replace(state, block=block))
         for anomaly in self._anomalies(state, fields, entry, block):
-            counters.anomalies[anomaly] += 1
+            offload.anomalies[anomaly] += 1
             if len(self._examples[anomaly]) < _MAX_EXAMPLES:
-                self._examples[anomaly].append(_example(anomaly, state.megaflow, fields, block))
+                self._examples[anomaly].append(replace(state, block=block))
 
     def _add_outside(self, state: MegaflowState, fields: Fields) -> None:
         megaflow = state.megaflow
@@ -382,9 +359,11 @@ class OffloadCheck:
         if entries and is_recent(megaflow.used_s, self.evidence) and self.overrides.add(megaflow, fields, entries):
             return
         key = self._key_outside(state, fields, kind)
-        self.outside.setdefault(key, Tally()).count(state)
+        if key not in self.outside:
+            self.outside[key] = OutsideTraffic(*key[0], *key[1:])
+        self.outside[key].add(state)
         if self.is_listing and key[0][0].is_judged:
-            self.listed.append(ListedMegaflow(state, None, key[0]))
+            self.listed.append(replace(state, outside=key[0]))
 
     def _key_outside(self, state: MegaflowState, fields: Fields, kind: OutsideKind) -> tuple[OutsideKey, Verdict, str]:
         megaflow, in_port, reason = state.megaflow, "", ""
@@ -426,27 +405,23 @@ class OffloadCheck:
         their chains."""
         for state in judge_chains(*self._judge.hops()):
             self._add(state)
-        blocks = tuple(counters.result(has_totals=self.evidence.has_totals) for counters in self.counters.values())
-        outside = tuple(
-            OutsideTraffic(*key, verdict, reason, **summed((tally,)))
-            for (key, verdict, reason), tally in self.outside.items()
-        )
+        blocks, outside = tuple(self.blocks.values()), tuple(self.outside.values())
+        unproven = {block for block, _ in self.proof.unproven()} if self.evidence.has_totals else set[int]()
+        for each in blocks:
+            each.verdict = max(each.verdicts, key=lambda verdict: verdict.badness, default=Verdict.ABSENT)
+            if each.verdict is Verdict.HW and id(each.block) in unproven:
+                each.verdict = Verdict.UNCONFIRMED
         return OffloadFindings(
             services=self.services,
             blocks=blocks,
             outside=outside,
             unwildcardings=self.unwildcarded.result(),
             overrides=self.overrides.result(),
-            examples=tuple(example for examples in self._examples.values() for example in examples),
+            examples={anomaly: tuple(found) for anomaly, found in self._examples.items()},
             listed=tuple(self.listed),
             unanswered=unanswered(blocks, outside),
             **self._judge.found(),
         )
-
-
-def _example(anomaly: Anomaly, megaflow: Megaflow, fields: Fields, block: ExpectedBlock) -> AnomalousMegaflow:
-    match = render_match(match_of_fields(megaflow.in_port, fields))
-    return AnomalousMegaflow(anomaly, block.service, block.backend, megaflow.ufid, match, ",".join(megaflow.actions))
 
 
 def check_dump(

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.ipsec import address_text
 from xenoovs.datapath.megaflow import Verdict
-from xenoovs.judge.expected import ExpectedBlock, OutsideKind, eth_type_of
+from xenoovs.judge.expected import ExpectedBlock, OutsideKind, eth_type_of, match_text
 from xenoovs.judge.findings import (
-    AnomalousMegaflow,
     Anomaly,
     BlockOffload,
     Conclusion,
     Counts,
     DumpFindings,
+    MegaflowState,
     OffloadFindings,
     OutsideKey,
     OutsideTraffic,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from xenoovs.judge.bridge import BridgeFindings
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OffloadRow(Counts):
     """One backend of one service, or a total (`service` or `backend` None). `others`: number of megaflows of answers
     and other traffic, and of services without answers, by verdict. `predicted`: number of megaflows after traffic from
@@ -43,11 +43,11 @@ class OffloadRow(Counts):
 
     service: str | None
     backend: str | None
-    blocks: Counter[Verdict] = field(default_factory=Counter, hash=False)
+    blocks: Counter[Verdict] = field(default_factory=Counter)
     predicted: int = 0
     predicted_all: int = 0
-    anomalies: Counter[Anomaly] = field(default_factory=Counter, hash=False)
-    others: Counter[Verdict] = field(default_factory=Counter, hash=False)
+    anomalies: Counter[Anomaly] = field(default_factory=Counter)
+    others: Counter[Verdict] = field(default_factory=Counter)
     with_ecn: int = 0
 
     @property
@@ -217,7 +217,9 @@ def to_json(
         "unwildcarded": [_unwildcarding(unwildcarding) for unwildcarding in shown.unwildcardings],
         "overrides": [_override(override) for override in shown.overrides],
         "preempting_rules": [_preempting(rule) for rule in shown.preempting],
-        "anomalous_megaflows": [_example(example, findings.origins) for example in shown.examples],
+        "anomalous_megaflows": [
+            _example(anomaly, state, findings.origins) for anomaly, found in shown.examples.items() for state in found
+        ],
         "ignored": [{"reason": kind, **sums} for kind, sums in ignored_rows(shown).items()],
         **_limits(findings, findings.expired),
     }
@@ -249,7 +251,7 @@ def bridge_to_json(
             {
                 "in_port": row.in_port,
                 "logical_port": findings.logical_ports.get(row.in_port),
-                "out": list(row.exits),
+                "out": sorted(row.exits),
                 "verdict": row.verdict.value,
                 "reason": row.reason,
                 "judged": row.is_judged,
@@ -396,11 +398,14 @@ def _override(override: OverriddenBlocks) -> dict[str, object]:
     }
 
 
-def _example(example: AnomalousMegaflow, origins: Mapping[str, tuple[str, ...]]) -> dict[str, object]:
+def _example(anomaly: Anomaly, state: MegaflowState, origins: Mapping[str, tuple[str, ...]]) -> dict[str, object]:
     return {
-        "anomaly": example.anomaly.value,
-        **_values(example, "service", "backend", "ufid", "match", "actions"),
-        "made_by": list(origins.get(example.ufid or "", ())),
+        "anomaly": anomaly.value,
+        **_values(state.block, "service", "backend"),
+        "ufid": state.megaflow.ufid,
+        "match": match_text(state.megaflow),
+        "actions": ",".join(state.megaflow.actions),
+        "made_by": list(origins.get(state.megaflow.ufid or "", ())),
     }
 
 

@@ -105,22 +105,11 @@ _FLOW = regex(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """One OpenFlow flow behind a megaflow. `text`: priority, match and actions as Open vSwitch prints them."""
-
-    cookie: int
-    table: int
-    text: str
-
-    def __str__(self) -> str:
-        return f"cookie={self.cookie:#x}, table={self.table}, {self.text}"
-
-
-def parse_detrace(text: str) -> tuple[Origin, ...]:
-    """Return the flows behind a megaflow in order of the path (ovs-vswitchd(8), since 3.4); skip other lines."""
+def parse_detrace(text: str) -> tuple[str, ...]:
+    """Return the flows behind a megaflow in order of the path (ovs-vswitchd(8), since 3.4): cookie and table, which may
+    be left out, and what Open vSwitch prints of priority, match and actions. Skip other lines."""
     found = (_FLOW.fullmatch(line.rstrip()) for line in text.splitlines())
-    return tuple(Origin(int(line[1] or "0", 16), int(line[2] or 0), line[3]) for line in found if line)
+    return tuple(f"cookie={int(flow[1] or '0', 16):#x}, table={int(flow[2] or 0)}, {flow[3]}" for flow in found if flow)
 
 
 # ofproto/trace of a megaflow: the flows that its packets visit in one pass of the datapath. Forms: xlate_report_table()

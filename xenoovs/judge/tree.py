@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from xenoovs.datapath.megaflow import Megaflow, Verdict, match_of
+from xenoovs.datapath.megaflow import Verdict
 from xenoovs.errors import counted
-from xenoovs.judge.expected import OutsideKind, match_of_fields
-from xenoovs.judge.findings import BlockOffload, ListedMegaflow, OffloadFindings, OutsideKey
+from xenoovs.judge.expected import OutsideKind, match_text
+from xenoovs.judge.findings import BlockOffload, MegaflowState, OffloadFindings, OutsideKey
 from xenoovs.judge.links import Node, counts_text, filter_text, tc_to_json
 from xenoovs.judge.report import NO_ANSWERS, block_to_json
 from xenoovs.openflow.text import render_match
@@ -21,9 +21,9 @@ class OffloadTree:
     """Has a node for each service, for answers that several services may share, and for other traffic."""
 
     def __init__(self, findings: OffloadFindings) -> None:
-        self._findings, self._has_tc = findings, any(each.state.tc for each in findings.listed)
-        self._blocks = defaultdict[int, list[ListedMegaflow]](list)
-        self._outside = defaultdict[OutsideKey, list[ListedMegaflow]](list)
+        self._findings, self._has_tc = findings, any(each.tc for each in findings.listed)
+        self._blocks = defaultdict[int, list[MegaflowState]](list)
+        self._outside = defaultdict[OutsideKey, list[MegaflowState]](list)
         for each in findings.listed:
             if each.outside is not None:
                 self._outside[each.outside].append(each)
@@ -88,19 +88,19 @@ class OffloadTree:
         text = counted(found.packets, "packet") if found.megaflows else ""
         return Node(name, found.verdict, text, self._some(self._blocks[id(found.block)]))
 
-    def _traffic(self, name: str, found: Sequence[ListedMegaflow]) -> Node:
-        worst = max((each.state.verdict for each in found), key=lambda verdict: verdict.badness)
-        return Node(name, worst, counted(sum(each.state.packets for each in found), "packet"), self._some(found))
+    def _traffic(self, name: str, found: Sequence[MegaflowState]) -> Node:
+        worst = max((each.verdict for each in found), key=lambda verdict: verdict.badness)
+        return Node(name, worst, counted(sum(each.packets for each in found), "packet"), self._some(found))
 
-    def _some(self, found: Sequence[ListedMegaflow]) -> tuple[Node, ...]:
+    def _some(self, found: Sequence[MegaflowState]) -> tuple[Node, ...]:
         nodes = list(map(self._megaflow, found[:_MAX_MEGAFLOWS]))
         if len(found) > _MAX_MEGAFLOWS:
             nodes.append(Node(f"and {counted(len(found) - _MAX_MEGAFLOWS, 'more megaflow')} (all with -o json)"))
         return tuple(nodes)
 
-    def _megaflow(self, found: ListedMegaflow) -> Node:
-        state, megaflow = found.state, found.state.megaflow
-        children = [Node(f"{_match(megaflow)} -> {','.join(megaflow.actions)}")]
+    def _megaflow(self, state: MegaflowState) -> Node:
+        megaflow = state.megaflow
+        children = [Node(f"{match_text(megaflow)} -> {','.join(megaflow.actions)}")]
         if state.tc is not None:
             children.append(Node(filter_text(state.tc, megaflow.in_port or "-")))
         elif self._has_tc and megaflow.layer == "tc":
@@ -109,16 +109,12 @@ class OffloadTree:
         return Node(name, state.verdict, counts_text(state), tuple(children))
 
 
-def _match(megaflow: Megaflow) -> str:
-    return render_match(match_of_fields(megaflow.in_port, match_of(megaflow)))
-
-
-def _megaflows(found: Iterable[ListedMegaflow]) -> list[dict[str, object]]:
+def _megaflows(found: Iterable[MegaflowState]) -> list[dict[str, object]]:
     return [
         {
             "ufid": state.megaflow.ufid,
             "in_port": state.megaflow.in_port,
-            "match": _match(state.megaflow),
+            "match": match_text(state.megaflow),
             "actions": ",".join(state.megaflow.actions),
             "verdict": state.verdict.value,
             "packets": state.packets,
@@ -126,5 +122,5 @@ def _megaflows(found: Iterable[ListedMegaflow]) -> list[dict[str, object]]:
             "used_s": state.megaflow.used_s,
             "tc": tc_to_json(state.tc),
         }
-        for state in (each.state for each in found)
+        for state in found
     ]

@@ -134,7 +134,7 @@ def _override(*flows: str) -> None:
 
 
 def _bridge(recirculating: int, *, has_tc_chains: bool | None) -> None:
-    rows = (BridgeRow("p0", Verdict.SW, "", True, 1, ("p1", "p2", "p3"), megaflows=2, packets=10, bytes=1000),)
+    rows = (BridgeRow("p0", Verdict.SW, "", True, 1, {"p1", "p2", "p3"}, megaflows=2, packets=10, bytes=1000),)
     names = {"p0": "vm1", "p1": "p1"}
     findings = BridgeFindings(rows, recirculating=recirculating, has_tc_chains=has_tc_chains, logical_ports=names)
     show_bridge(findings, ReportOptions())

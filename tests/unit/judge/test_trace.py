@@ -68,7 +68,7 @@ def test_packets_of_traces_and_the_flows_that_they_visit(*, update_golden: bool)
         packet = Packet("p0", ip_address(source), ip_address(destination), protocol, first, second)
         shown[f"protocol {protocol} from {source}"] = render_packet(packet)
     for title, text in DETRACED.items():
-        found = (f"{each}{' (ours)' * is_ours(each.cookie)}" for each in parse_detrace(text))
+        found = (f"{each}{' (ours)' * is_ours(int(each[7:].partition(',')[0], 16))}" for each in parse_detrace(text))
         shown[f"detrace: {title}"] = "\n".join(found) or "no flow"
     for title, text in TRACES.items():
         shown[title] = "\n".join(map(str, parse_visited(text))) or "no flow"

@@ -102,7 +102,7 @@ def select_candidates(
     hops, is_judged = judge.hops()
     for state, link in zip(hops, link_chains(hops, is_judged), strict=True):
         selector.add(state.megaflow, state, link, None if link.before is None else hops[link.before].megaflow)
-    found, unproven = selector.found, selector.proof.unproven()
+    found, unproven = selector.found, sum(selector.proof.unproven().values())
     found.in_hardware -= unproven
     found.unconfirmed += unproven
     found.absent = sum(id(block) not in selector.present for service in listed for block in service.blocks)
