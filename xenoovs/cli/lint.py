@@ -244,11 +244,11 @@ def _show(lint: Lint, at_least: Offload) -> None:
         headers = ["SERVICE", "FLOWS", *(offload.value for offload in Offload)]
         rows = [
             [
-                counts.service or "(other traffic, ARP)",
-                str(counts.flows),
-                *(click.style(str(n), fg=_COLOUR[offload]) if n else "-" for offload, n in counts.by_offload),
+                service or "(other traffic, ARP)",
+                str(sum(counts.values())),
+                *(click.style(str(n), fg=_COLOUR[offload]) if n else "-" for offload, n in counts.items()),
             ]
-            for counts in count_by_service(lint.program)
+            for service, counts in count_by_service(lint.program).items()
         ]
         print_table(headers, rows, right=range(1, len(headers)))
         for reason in reasons(lint.program.flows, at_least=at_least):
@@ -364,11 +364,11 @@ def _program_document(program: ProgramOffload, at_least: Offload) -> dict[str, o
         "summary": describe(program),
         "services": [
             {
-                "service": counts.service,
-                "flows": counts.flows,
-                "verdicts": {offload.value: number for offload, number in counts.by_offload},
+                "service": service,
+                "flows": sum(counts.values()),
+                "verdicts": {offload.value: number for offload, number in counts.items()},
             }
-            for counts in count_by_service(program)
+            for service, counts in count_by_service(program).items()
         ],
         "findings": [
             {

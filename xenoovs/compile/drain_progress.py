@@ -55,15 +55,6 @@ class Draining:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
-    """The clock of the moves, the time that blocks settle, and the time that megaflows stay after their last packet."""
-
-    now_s: float = 0.0
-    settle_s: float = SETTLE_S
-    idle_s: float = MAX_IDLE_S
-
-
-@dataclass(frozen=True, slots=True)
 class Quiet:
     """Packets for the old backend of each moving block, and since when there are no more, up to `until_s`."""
 
@@ -87,10 +78,17 @@ class Quiet:
 
 
 def drains_of(
-    program: Program, observed: Iterable[ObservedFlow], times: Times, *, opened: Mapping[int, int] | None = None
+    program: Program,
+    observed: Iterable[ObservedFlow],
+    *,
+    now_s: float = 0.0,
+    least_settle_s: float = SETTLE_S,
+    idle_s: float = MAX_IDLE_S,
+    opened: Mapping[int, int] | None = None,
 ) -> tuple[Draining, ...]:
     """Return the drains of a program, in the order of its services. `observed`: flows of the switch with counters.
-    `opened`: an earlier result of `opened_connections`; None to count now."""
+    `now_s`: on the clock of the moves. `least_settle_s`: the time that blocks settle. `idle_s`: how long megaflows stay
+    after their last packet. `opened`: an earlier result of `opened_connections`; None to count now."""
     if not any(made.moves for made in program.services):
         return ()
     seen = tuple(observed)
@@ -100,7 +98,14 @@ def drains_of(
         if stage_number(each.flow) == Stage.BALANCE.value:
             blocks[service_of(each.flow.cookie)].append(each)
     return tuple(
-        _draining(made, blocks[made.service_id], times, counted.get(made.service_id, 0))
+        _draining(
+            made,
+            blocks[made.service_id],
+            counted.get(made.service_id, 0),
+            now_s=now_s,
+            least_settle_s=least_settle_s,
+            idle_s=idle_s,
+        )
         for made in program.services
         if made.moves
     )
@@ -162,9 +167,17 @@ class _Moving:
         return hop_of(flow.actions) == self._made.hop(block.backend.name)
 
 
-def _draining(made: ServiceProgram, blocks: Iterable[ObservedFlow], times: Times, connections: int) -> Draining:
-    begun = [times.now_s - move.since_s for move in made.moves]
-    settling = [times.now_s - move.since_s for move in made.moves if move.phase is Phase.SETTLING]
+def _draining(
+    made: ServiceProgram,
+    blocks: Iterable[ObservedFlow],
+    connections: int,
+    *,
+    now_s: float,
+    least_settle_s: float,
+    idle_s: float,
+) -> Draining:
+    begun = [now_s - move.since_s for move in made.moves]
+    settling = [now_s - move.since_s for move in made.moves if move.phase is Phase.SETTLING]
     left_s = max(0.0, made.service.drain.timeout_ms / 1000 - min(begun))
     return Draining(
         made.service.name,
@@ -172,9 +185,9 @@ def _draining(made: ServiceProgram, blocks: Iterable[ObservedFlow], times: Times
         blocks=len(made.moves),
         left_s=left_s,
         is_settling=bool(settling),
-        settles_s=min(left_s, max(0.0, times.settle_s - min(settling, default=times.settle_s))),
+        settles_s=min(left_s, max(0.0, least_settle_s - min(settling, default=least_settle_s))),
         connections=connections,
-        entries=ceil(sum(_rates(made, blocks)) * times.idle_s),
+        entries=ceil(sum(_rates(made, blocks)) * idle_s),
     )
 
 

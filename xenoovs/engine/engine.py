@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from fractions import Fraction
 from threading import Event, Lock
 
-from xenoovs.compile.drain_progress import Draining, Quiet, Times, drains_of, leftover, old_packets, opened_connections
+from xenoovs.compile.drain_progress import Draining, Quiet, drains_of, leftover, old_packets, opened_connections
 from xenoovs.compile.encoding import hop_of
 from xenoovs.compile.pipeline import LEARNED, PROGRAM, of_service
 from xenoovs.compile.plan import Plan, bundle_of, plan
@@ -402,9 +402,14 @@ class Engine:
             return replace(change, next_s=_CHECK_S) if urgent else change
         state = at.ports.state
         idle_s = MAX_IDLE_S if state.max_idle_ms is None else state.max_idle_ms / 1000
-        times = Times(at.now_s, settle_s(state.max_revalidator_ms), idle_s)
-        seen = self.switch.dump_flows(change.bridge) if counted else ()
-        drains = drains_of(change.program, seen, times, opened=None if counted else self._opened)
+        drains = drains_of(
+            change.program,
+            self.switch.dump_flows(change.bridge) if counted else (),
+            now_s=at.now_s,
+            least_settle_s=settle_s(state.max_revalidator_ms),
+            idle_s=idle_s,
+            opened=None if counted else self._opened,
+        )
         waits = (_DRAIN_S, *(each.left_s for each in drains), *(each.settles_s or _DRAIN_S for each in drains))
         return replace(change, drains=drains, next_s=min(waits))
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from xenoovs.compile.drain_progress import Draining, Times, drains_of
+from xenoovs.compile.drain_progress import Draining, drains_of
 from xenoovs.compile.encoding import hop_of
 from xenoovs.compile.pipeline import TO_DRAIN
 from xenoovs.compile.program import Program, ServiceProgram
@@ -58,7 +58,7 @@ def traffic_report(program: Program, observed: Iterable[ObservedFlow]) -> Traffi
     desired = {flow.key for flow in program.flows}
     foreign = sum(key not in desired and not is_learned(each.flow) for key, each in by_key.items())
     rows = tuple(row for service in program.services for row in _service_rows(service, by_key))
-    return TrafficReport(rows, missing_flows(program, flows), foreign, drains_of(program, flows, Times()))
+    return TrafficReport(rows, missing_flows(program, flows), foreign, drains_of(program, flows))
 
 
 def missing_flows(program: Program, observed: Iterable[ObservedFlow]) -> int:

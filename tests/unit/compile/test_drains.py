@@ -8,7 +8,7 @@ import pytest
 
 from tests.compiled import compiled, draining, observed
 from tests.unit import balancer as small
-from xenoovs.compile.drain_progress import Draining, Quiet, Times, drains_of, leftover, old_packets
+from xenoovs.compile.drain_progress import Draining, Quiet, drains_of, leftover, old_packets
 from xenoovs.compile.offloadable.cost import CostKind, check_cost
 from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import Program, compile_onto
@@ -82,7 +82,7 @@ def test_connections_to_the_new_backend_are_counted_and_others_are_packets_of_an
     program = drain()
     to_old, to_new = learned("0a:00:00:00:00:01"), learned("0a:00:00:00:00:00", "198.51.100.5")
     assert sum(old_packets(program, observed([to_old, to_new], packets=3)).values()) == 3
-    (found,) = drains_of(program, observed([*program.flows, to_old, to_new]), Times())
+    (found,) = drains_of(program, observed([*program.flows, to_old, to_new]))
     assert found.connections == 1
 
 
@@ -98,16 +98,16 @@ def test_what_a_drain_reports() -> None:
     """Connections take entries as long as these live, and those of UDP none."""
     on, udp = moving(drain(), pinning(1, 0), age_s=20.0), drain(protocol=Protocol.UDP)
     seen = observed(on.flows, age_s=20.0, packets=4)
-    (found,), (longer,) = drains_of(on, seen, Times()), drains_of(on, seen, Times(idle_s=300.0))
+    (found,), (longer,) = drains_of(on, seen), drains_of(on, seen, idle_s=300.0)
     assert found == Draining("s", (("b1", "b0"),), blocks=1, left_s=40.0, connections=0, entries=2)
     assert longer == replace(found, entries=60)
-    (found,) = drains_of(udp, observed(udp.flows, age_s=1.0, packets=1000), Times())
+    (found,) = drains_of(udp, observed(udp.flows, age_s=1.0, packets=1000))
     assert found.entries == 0
 
 
 @pytest.mark.parametrize(("timeout_ms", "settles_s"), [(60_000, 1.5), (1_000, 0.5)])
 def test_a_drain_reports_when_new_connections_go_on(timeout_ms: int, settles_s: float) -> None:
-    (found,) = drains_of(drain(drain=replace(PIN, timeout_ms=timeout_ms)), (), Times(now_s=0.5))
+    (found,) = drains_of(drain(drain=replace(PIN, timeout_ms=timeout_ms)), (), now_s=0.5)
     assert found.settles_s == settles_s
 
 
