@@ -299,7 +299,7 @@ def all_clients(service: ServiceProgram, balancer: Balancer) -> Iterator[Packet]
     Two of each class, which differ in all that does not choose their block.
     """
     claim, field = service.service.claim, service.service.key.field
-    ports = [mask.value for mask in port_masks(claim.ports)] or [0]
+    ports = [mask.value for mask in port_masks(Field.TP_DST, claim.ports)] or [0]
     deepest = max(block.rule for block in service.blocks).mask
     for in_port, family, port in product(balancer.uplinks.ingress, claim.served_families, ports):
         known: tuple[Vip, ...] = VIPS4 if family is Family.IPV4 else VIPS6

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
-from xenoovs.dataclass import dataclass
 from xenoovs.errors import CompileError, assert_never
 from xenoovs.model.address import Family, Mac, Vip, family_of, prefix_of
 from xenoovs.model.balancer import BlockKey, KeyField, PortRange, Service, merge_ports
@@ -73,53 +72,32 @@ def in_prefix(field: Field, vip: Vip) -> Masked:
 # Ranges of ports as masked values, since a flow matches a port under a mask and not between bounds.
 
 
-PORT_BITS = 16
+def port_masks(field: Field, ranges: Iterable[PortRange]) -> tuple[Masked, ...]:
+    """Return the conditions on a field of a port that together are these ranges, as few as possible, by rising port."""
+    return tuple(sorted(mask for ports in merge_ports(ranges) for mask in _cover(field, ports.first, ports.last)))
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class PortMask:
-    """All ports whose first `bits` bits (0..16) are those of `value`."""
-
-    value: int
-    bits: int
-
-    @property
-    def mask(self) -> int:
-        return 0xFFFF & ~((1 << (PORT_BITS - self.bits)) - 1)
-
-
-def port_masks(ranges: Iterable[PortRange]) -> tuple[PortMask, ...]:
-    """Return the fewest prefixes that cover the ranges exactly."""
-    return tuple(sorted(mask for ports in merge_ports(ranges) for mask in _cover(ports.first, ports.last)))
-
-
-def _cover(first: int, last: int) -> Iterator[PortMask]:
+def _cover(field: Field, first: int, last: int) -> Iterator[Masked]:
     while first <= last:
-        aligned = (first & -first).bit_length() - 1 if first else PORT_BITS
-        size_bits = min(aligned, (last - first + 1).bit_length() - 1)
-        yield PortMask(first, PORT_BITS - size_bits)
-        first += 1 << size_bits
+        aligned = (first & -first).bit_length() - 1 if first else field.width
+        size = 1 << min(aligned, (last - first + 1).bit_length() - 1)
+        yield Masked(field, first, field.all_ones & -size)
+        first += size
 
 
 # The balancing key in OpenFlow's fields. No other module knows by which field of a flow a service splits its clients.
 #
 # Blocks are written as a value and a mask over *key bits*. Each key field has its own range of them, so that blocks of
-# different fields are never confused. A new key field is a row in `_COLUMNS`.
+# different fields are never confused. A new key field is a row in `_BITS` and in `_FIELDS`.
 
 
-class _Column(NamedTuple):
-    """`bits`: the key bits of the field, its lowest bit first. `fields`: the OpenFlow field, by IP version."""
+_BITS = {KeyField.SOURCE_ADDRESS: range(128), KeyField.SOURCE_PORT: range(128, 144)}
+"""The key bits of each key field, its lowest bit first."""
 
-    bits: range
-    fields: Mapping[Family, Field]
+_FIELDS = {KeyField.SOURCE_ADDRESS: _SOURCE, KeyField.SOURCE_PORT: dict.fromkeys(Family, Field.TP_SRC)}
+"""The OpenFlow field of each key field, by IP version."""
 
-
-_COLUMNS = {
-    KeyField.SOURCE_ADDRESS: _Column(range(128), {Family.IPV4: Field.NW_SRC, Family.IPV6: Field.IPV6_SRC}),
-    KeyField.SOURCE_PORT: _Column(range(128, 144), {Family.IPV4: Field.TP_SRC, Family.IPV6: Field.TP_SRC}),
-}
-
-_FIRST_BITS = {field: column.bits.start for column in _COLUMNS.values() for field in column.fields.values()}
+_FIRST_BITS = {field: _BITS[key].start for key, fields in _FIELDS.items() for field in fields.values()}
 
 
 class BlockRule(NamedTuple):
@@ -140,9 +118,9 @@ def infer_key(masks: Iterable[int]) -> BlockKey:
     positions = dict[int, None]()
     for mask in sorted(set(masks), key=lambda mask: (mask.bit_count(), mask)):
         positions |= dict.fromkeys(bit for bit in range(mask.bit_length()) if mask >> bit & 1)
-    found = (field for field, column in _COLUMNS.items() if any(bit in column.bits for bit in positions))
+    found = (field for field, bits in _BITS.items() if any(bit in bits for bit in positions))
     field = next(found, KeyField.SOURCE_ADDRESS)
-    bits = _COLUMNS[field].bits
+    bits = _BITS[field]
     return BlockKey(field, tuple(bit - bits.start for bit in positions if bit in bits))
 
 
@@ -166,13 +144,13 @@ def block_conditions(
 
 def key_field(key: KeyField, family: Family) -> Field:
     """Return the OpenFlow field of a key."""
-    return _COLUMNS[key].fields[family]
+    return _FIELDS[key][family]
 
 
 def key_match(key: KeyField, family: Family, value: int, mask: int) -> Masked:
     """Return the condition that a block's flow has for these key bits."""
-    bits, fields = _COLUMNS[key]
-    return Masked(fields[family], value >> bits.start, mask >> bits.start)
+    first = _BITS[key].start
+    return Masked(key_field(key, family), value >> first, mask >> first)
 
 
 def key_of(flow: Flow, key: KeyField) -> Masked:
@@ -194,13 +172,13 @@ def key_bits(flow: Flow) -> tuple[int, int]:
 def bits_of(block: Block, key: BlockKey) -> tuple[int, int]:
     """Return the value and the mask of a block in key bits."""
     value, mask = spread(block, key.positions)
-    first = _COLUMNS[key.field].bits.start
+    first = _BITS[key.field].start
     return value << first, mask << first
 
 
 def block_of(value: int, mask: int, key: BlockKey) -> Block:
     """Return the block behind key bits: the inverse of `bits_of`. Raises ValueError if there is none."""
-    first = _COLUMNS[key.field].bits.start
+    first = _BITS[key.field].start
     if mask & (1 << first) - 1:
         raise ValueError(f"{value:#x}/{mask:#x} is not a block of {key.field.value}")
     return unspread(value >> first, mask >> first, key.positions)

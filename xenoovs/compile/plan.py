@@ -13,6 +13,7 @@ from xenoovs.compile.encoding import hop_of
 from xenoovs.compile.pipeline import TO_DRAIN, Stage
 from xenoovs.compile.program import Program, ServiceProgram, sorted_flows
 from xenoovs.compile.read import is_block, stage_number
+from xenoovs.compile.returns import return_flows
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.decision.decide import lone_port, tolerance_of
 from xenoovs.decision.decision import Decision, ServiceDecision, moved, next_hop_of
@@ -138,8 +139,11 @@ def most_entries(service: ServiceProgram) -> int:
 
 def return_entries(service: ServiceProgram) -> int:
     """Return the megaflows for packets that backends with clients send back, to which NAT gives the VIP."""
-    hops = {service.hop(owner) for owner in service.decision.active.owners} if service.returns else set()
-    return sum(each.hop in hops for each in service.returns)
+    if not service.returns:
+        return 0
+    hops, own = {service.hop(owner) for owner in service.decision.active.owners}, {flow.key for flow in service.returns}
+    flows = return_flows(service.service, hops, service_id=service.service_id, port="")
+    return len(own.intersection(flow.key for flow in flows))
 
 
 def installed_entries(ways: Counter[int | None], blocks: Iterable[Flow]) -> int:
@@ -225,46 +229,30 @@ def summarise(
     for flow in _settled(seen):
         balance[service_of(flow.cookie)].append(flow)
     ways, decided = ways_by_service(seen), dict(before.services)
-
-    def found(service_id: int) -> _Before:
-        flows = frozenset(balance[service_id])
-        entries = installed_entries(ways.get(service_id, Counter()), flows)
-        return _Before(decided.get(service_id), flows, entries)
-
     for made in program.services:
-        if made.service_id not in same:
-            yield _of_config(made, found(made.service_id))
-    for service_id in sorted(decided.keys() - {made.service_id for made in program.services}):
-        yield _removed(service_id, found(service_id))
+        if (i := made.service_id) not in same:
+            yield _of_config(made, decided.get(i), frozenset(balance[i]), ways.get(i, Counter()))
+    for i in sorted(decided.keys() - {made.service_id for made in program.services}):
+        yield _removed(i, decided[i], frozenset(balance[i]), ways.get(i, Counter()))
 
 
-@dataclass(frozen=True, slots=True)
-class _Before:
-    """One service on the bridge. `blocks`: flows that choose backends once drains are over. `entries`: predicted for
-    them."""
-
-    decision: ServiceDecision | None
-    blocks: frozenset[Flow]
-    entries: int
-
-    @property
-    def shares(self) -> dict[str, Fraction]:
-        return {} if self.decision is None else self.decision.active.shares()
-
-
-def _of_config(made: ServiceProgram, before: _Before) -> ServiceChange:
-    was, blocks = before.decision, frozenset(_settled(made.flows))
-    same = blocks == before.blocks
+def _of_config(
+    made: ServiceProgram, was: ServiceDecision | None, before: frozenset[Flow], ways: Counter[int | None]
+) -> ServiceChange:
+    """Return the change of a service. `was`, `before`, `ways`: its decision, the flows that choose backends once drains
+    are over, and `ways_by_service`, on the bridge."""
+    blocks = frozenset(_settled(made.flows))
+    same = blocks == before
     is_served = was is not None and was.active.rows and not same
     return ServiceChange(
         name=made.service.name,
         service_id=made.service_id,
-        kind=ChangeKind.SAME if same else ChangeKind.CHANGED if before.blocks else ChangeKind.NEW,
-        backends=_backend_shares(made, before.shares),
+        kind=ChangeKind.SAME if same else ChangeKind.CHANGED if before else ChangeKind.NEW,
+        backends=_backend_shares(made, {} if was is None else was.active.shares()),
         moved=moved(was, made.decision) if was is not None and is_served else Fraction(0),
-        blocks_before=len(before.blocks),
+        blocks_before=len(before),
         blocks_after=len(blocks),
-        hardware_entries_before=before.entries,
+        hardware_entries_before=installed_entries(ways, before),
         hardware_entries=hardware_entries(made),
         most_entries=most_entries(made),
         least_moved=_least_moved(made, was) if was is not None and is_served else Fraction(0),
@@ -315,16 +303,18 @@ def _backend_shares(made: ServiceProgram, before: dict[str, Fraction]) -> tuple[
     return (*rows, *(_not_configured(owner, before[owner]) for owner in sorted(others)))
 
 
-def _removed(service_id: int, before: _Before) -> ServiceChange:
+def _removed(
+    service_id: int, was: ServiceDecision, before: frozenset[Flow], ways: Counter[int | None]
+) -> ServiceChange:
     return ServiceChange(
         name=f"id {service_id:#x}",
         service_id=service_id,
         kind=ChangeKind.REMOVED,
-        backends=tuple(_not_configured(owner, share) for owner, share in sorted(before.shares.items())),
+        backends=tuple(_not_configured(owner, share) for owner, share in sorted(was.active.shares().items())),
         moved=Fraction(0),
-        blocks_before=len(before.blocks),
+        blocks_before=len(before),
         blocks_after=0,
-        hardware_entries_before=before.entries,
+        hardware_entries_before=installed_entries(ways, before),
         hardware_entries=0,
         most_entries=0,
     )

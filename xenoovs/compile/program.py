@@ -6,12 +6,11 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
-from itertools import product
+from itertools import chain, product
 from operator import itemgetter
 
 from xenoovs.compile.encoding import (
     BlockRule,
-    PortMask,
     block_conditions,
     deliver,
     destination_is,
@@ -40,7 +39,7 @@ from xenoovs.compile.pipeline import (
     service_priority,
 )
 from xenoovs.compile.read import drain_ports, read, with_paths
-from xenoovs.compile.returns import ReturnFlow, return_flows, tunnel_flows, tunnel_return_flows
+from xenoovs.compile.returns import return_flows, tunnel_flows, tunnel_return_flows
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.decision.advance import Progress, advance
 from xenoovs.decision.decide import decide, successions, undisturbed
@@ -169,7 +168,7 @@ def _other_actions(balancer: Balancer, in_port: str, *, is_tunnel: bool = False)
 
 def _conditions(claim: Claim) -> Iterator[tuple[tuple[Masked, ...], int]]:
     """Yield the conditions of each flow of a claim, and its priority."""
-    masks: tuple[PortMask | None, ...] = port_masks(claim.ports) or (None,)
+    masks: tuple[Masked | None, ...] = port_masks(Field.TP_DST, claim.ports) or (None,)
     for family in claim.served_families:
         first = [family_is(family), *vlan_is(claim.vlan)]
         if claim.protocol is not None:
@@ -177,8 +176,8 @@ def _conditions(claim: Claim) -> Iterator[tuple[tuple[Masked, ...], int]]:
         vips: tuple[Vip | None, ...] = claim.vips_of(family) or (None,)
         for vip, ports in product(vips, masks):
             to = () if vip is None else (destination_is(vip),)
-            last = () if ports is None else (Masked(Field.TP_DST, ports.value, ports.mask),)
-            yield (*first, *to, *last), service_priority(claim, vip, port_bits=0 if ports is None else ports.bits)
+            last, port_bits = ((), 0) if ports is None else ((ports,), ports.mask.bit_count())
+            yield (*first, *to, *last), service_priority(claim, vip, port_bits=port_bits)
 
 
 def _vip_macs(services: Iterable[Service]) -> dict[tuple[int | None, Vip], Mac]:
@@ -251,51 +250,44 @@ _SPARE_S = 60
 _OPENS = Masked(Field.TCP_FLAGS, TCP_SYN, TCP_SYN | TCP_ACK)
 
 
-@dataclass(frozen=True, slots=True)
-class DrainRule:
-    """The block `rule` moves from `old` to `new`. `is_settling`: earlier megaflows may still exist, so new connections
-    go to `old` for now. `in_switch`: if the port of `old` goes down, the switch sends all to `new`."""
-
-    rule: BlockRule
-    old: NextHop
-    new: NextHop
-    port_number: int
-    is_settling: bool = False
-    in_switch: bool = False
-
-    @property
-    def opens(self) -> NextHop:
-        """Return the next hop that gets new connections now."""
-        return self.old if self.is_settling else self.new
-
-
-def drain_flows(service: Service, moving: DrainRule, *, service_id: int) -> Iterator[Flow]:
-    """Yield the flows of one block in `drain` and its flow in `drain_target`, for each IP family."""
+def drain_flows(
+    made: ServiceProgram, rule: BlockRule, owner: Owner, move: BlockMove, ofports: Mapping[str, int]
+) -> Iterator[Flow]:
+    """Yield the flows in `drain` of one block that moves to `owner`, and its flow in `drain_target`, for each IP
+    family."""
+    service, mine = made.service, exact(SERVICE_ID, made.service_id)
+    old, new = made.hop(move.old), made.hop(owner)
+    # While earlier megaflows may still exist, new connections go to the old backend.
+    opens = old if move.phase is Phase.SETTLING else new
+    goes: tuple[Action, ...] = deliver(new, service.source_mac)
+    stays: tuple[Action, ...] = deliver(old, service.source_mac)
+    if made.watch is not None and old.port != new.port:
+        # If the port of the old backend goes down, the switch sends all to the new one.
+        stays = _actions((deliver(old, service.source_mac), deliver(new, service.source_mac)))
     for family in service.claim.served_families:
-        mine, goes = exact(SERVICE_ID, service_id), deliver(moving.new, service.source_mac)
-        target = match_of((mine, *block_conditions(service, family, moving.rule, goes)))
-        key = FlowKey(Stage.DRAIN_TARGET.table, block_priority(moving.rule.depth), target)
-        yield Flow(key, cookie_of(Stage.DRAIN_TARGET, service_id), goes)
-        for kind, conditions, actions in _kinds(service, moving, family, service_id):
-            block = (mine, *block_conditions(service, family, moving.rule, actions))
+        target = match_of((mine, *block_conditions(service, family, rule, goes)))
+        key = FlowKey(Stage.DRAIN_TARGET.table, block_priority(rule.depth), target)
+        yield Flow(key, cookie_of(Stage.DRAIN_TARGET, made.service_id), goes)
+        for kind, conditions, actions in _kinds(made, family, stays, opens, ofports.get(output_port(opens), 0)):
+            block = (mine, *block_conditions(service, family, rule, actions))
             # A key may ask for the protocol too.
             match = match_of(dict.fromkeys((*block, *conditions)))
-            key = FlowKey(Stage.DRAIN.table, drain_priority(kind, moving.rule.depth), match)
-            yield Flow(key, cookie_of(Stage.DRAIN, service_id), actions)
+            key = FlowKey(Stage.DRAIN.table, drain_priority(kind, rule.depth), match)
+            yield Flow(key, cookie_of(Stage.DRAIN, made.service_id), actions)
 
 
 _Kind = tuple[DrainPriority, tuple[Masked, ...], tuple[Action, ...]]
 
 
-def _kinds(service: Service, moving: DrainRule, family: Family, service_id: int) -> Iterator[_Kind]:
-    stays: tuple[Action, ...] = deliver(moving.old, service.source_mac)
-    if moving.in_switch and moving.old.port != moving.new.port:
-        stays = _actions((deliver(moving.old, service.source_mac), deliver(moving.new, service.source_mac)))
+def _kinds(
+    made: ServiceProgram, family: Family, stays: tuple[Action, ...], opens: NextHop, port_number: int
+) -> Iterator[_Kind]:
+    """Yield the flows of a moving block. `stays`: the actions for open connections. `opens`: gets new connections,
+    through the port with this number."""
+    service, tcp = made.service, exact(Field.NW_PROTO, TCP)
     if service.claim.protocol in (None, Protocol.TCP):
-        tcp = exact(Field.NW_PROTO, TCP)
-        number = SetField(OUTPUT_PORT, moving.port_number)
-        learn = _learn(service, moving, family, service_id)
-        yield DrainPriority.NEW_CONNECTION, (tcp, _OPENS), (number, learn, *deliver(moving.opens, service.source_mac))
+        first = SetField(OUTPUT_PORT, port_number), _learn(made, family, opens)
+        yield DrainPriority.NEW_CONNECTION, (tcp, _OPENS), (*first, *deliver(opens, service.source_mac))
         # Without the copies one wide megaflow would take the first packets of new connections too, until Open vSwitch
         # sees that their flows were learned: a field that an action reads is matched as a whole.
         copies = (Move(field, field) for field in _connection(family))
@@ -304,17 +296,17 @@ def _kinds(service: Service, moving: DrainRule, family: Family, service_id: int)
         yield DrainPriority.REST, (), stays
 
 
-def _learn(service: Service, moving: DrainRule, family: Family, service_id: int) -> Learn:
+def _learn(made: ServiceProgram, family: Family, opens: NextHop) -> Learn:
     return Learn(
         table=Stage.LEARNED.table,
         priority=drain_priority(DrainPriority.LEARNED),
-        cookie=cookie_of(Stage.LEARNED, service_id),
-        idle_timeout_s=min(_LONGEST_S, -(-service.drain.timeout_ms // 1000) + _SPARE_S),
+        cookie=cookie_of(Stage.LEARNED, made.service_id),
+        idle_timeout_s=min(_LONGEST_S, -(-made.service.drain.timeout_ms // 1000) + _SPARE_S),
         limit=MAX_LEARNED,
         dl_type=family_is(family).value,
         nw_proto=TCP,
         same=(SERVICE_ID, *_connection(family)),
-        writes=rewrites(moving.opens, service.source_mac),
+        writes=rewrites(opens, made.service.source_mac),
         output=OUTPUT_PORT,
     )
 
@@ -371,15 +363,14 @@ class ServiceProgram:
     leaving: tuple[NextHop, ...] = ()
     home: tuple[Flow, ...] = ()
     drain: tuple[Flow, ...] = ()
-    returns: tuple[ReturnFlow, ...] = ()
+    returns: tuple[Flow, ...] = ()
     watch: PortWatch | None = None
     rows: Blocks = Blocks()
     splits: int = 0
 
     @property
     def flows(self) -> tuple[Flow, ...]:
-        blocks, returns = (each.flow for each in self.blocks), (each.flow for each in self.returns)
-        return (*self.classify, *blocks, *self.home, *self.drain, *returns)
+        return (*self.classify, *(each.flow for each in self.blocks), *self.home, *self.drain, *self.returns)
 
     @property
     def ways(self) -> int:
@@ -518,12 +509,12 @@ def _with_blocks(bare: ServiceProgram, ofports: Mapping[str, int]) -> ServicePro
     numbered = {owner: (*_path_number(service, owner), *delivered[owner]) for owner in displaced}
     away = ((rule_of(b, service.key), numbered[owner]) for b, owner in decided.home.rows if owner in displaced)
     home = sorted(away, key=lambda row: row[0])
-    moving = [_drain_rule(bare, rule, owner, move, ofports) for rule, owner, move in rows if move is not None]
+    drains = (drain_flows(bare, rule, owner, move, ofports) for rule, owner, move in rows if move is not None)
     return replace(
         bare,
         blocks=tuple(BlockFlow(flow, *target) for flow, target in zip(flows, targets, strict=True)),
         home=tuple(block_flows(service, home, service_id=service_id, stage=Stage.HOME)),
-        drain=tuple(flow for each in moving for flow in drain_flows(service, each, service_id=service_id)),
+        drain=tuple(chain.from_iterable(drains)),
     )
 
 
@@ -535,18 +526,18 @@ def _actions(ways: tuple[tuple[SetField | Output, ...], ...]) -> tuple[Action, .
 def _with_returns(services: list[ServiceProgram], *, port: str) -> list[ServiceProgram]:
     """Return the programs with the flows for packets that backends send back through this port. A backend has them
     while it is in the config, and then as long as moving blocks leave connections at it."""
-    found = list[dict[FlowKey, ReturnFlow]]()
+    found = list[dict[FlowKey, Flow]]()
     for made in services:
         configured = (backend.next_hop for backend in made.service.backends)
         flows = return_flows(made.service, configured, service_id=made.service_id, port=port)
-        found.append({each.flow.key: each for each in flows})
+        found.append({flow.key: flow for flow in flows})
     taken = {key for own in found for key in own}
     for made, own in zip(services, found, strict=True):
-        for each in return_flows(made.service, made.leaving, service_id=made.service_id, port=port):
+        for flow in return_flows(made.service, made.leaving, service_id=made.service_id, port=port):
             # The server may be of another service by now.
-            if each.flow.key not in taken:
-                own[each.flow.key] = each
-                taken.add(each.flow.key)
+            if flow.key not in taken:
+                own[flow.key] = flow
+                taken.add(flow.key)
     return [
         made if made.returns == (every := tuple(own.values())) else replace(made, returns=every)
         for made, own in zip(services, found, strict=True)
@@ -634,13 +625,13 @@ def _covers(claims: Iterable[Claim], claim: Claim) -> bool:
 
 def broken_returns(program: Program) -> tuple[tuple[str, Owner, str], ...]:
     """Return backends that answer for another service while they have connections: old service, name, new service."""
-    taken = {each.flow.key: made for made in program.services for each in made.returns}
+    taken = {flow.key: made for made in program.services for flow in made.returns}
     found = dict.fromkeys(
         (made.service.name, owner, other.service.name)
         for made in program.services
         for owner in _unconfigured(made)
-        for each in return_flows(made.service, (made.hop(owner),), service_id=made.service_id, port="")
-        if (other := taken.get(each.flow.key)) is not None and other is not made
+        for flow in return_flows(made.service, (made.hop(owner),), service_id=made.service_id, port="")
+        if (other := taken.get(flow.key)) is not None and other is not made
     )
     return tuple(found)
 
@@ -682,14 +673,6 @@ def _hop(service: Service, owner: Owner, hops: NextHops) -> NextHop:
     if found is None:
         raise CompileError(service=service.name, reason=f"no backend {owner} with a MAC, but clients for it")
     return found
-
-
-def _drain_rule(
-    program: ServiceProgram, rule: BlockRule, owner: Owner, move: BlockMove, ofports: Mapping[str, int]
-) -> DrainRule:
-    old, new, is_settling = program.hop(move.old), program.hop(owner), move.phase is Phase.SETTLING
-    opens = output_port(old if is_settling else new)
-    return DrainRule(rule, old, new, ofports.get(opens, 0), is_settling, program.watch is not None)
 
 
 # A config to a program in one call: on a bridge without flows, or on one that has some.

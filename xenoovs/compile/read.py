@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from xenoovs.compile.encoding import block_of, hop_of, infer_key, key_bits
 from xenoovs.compile.pipeline import NESTED_RULES, OUTPUT_PORT, PATH_NUMBER, TO_DRAIN, Stage
-from xenoovs.dataclass import dataclass
 from xenoovs.decision.decision import (
     BlockMove,
     Blocks,
@@ -116,16 +115,6 @@ def drain_ports(observed: Iterable[ObservedFlow]) -> Mapping[str, int]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _BlockFlow:
-    block: Block
-    seen: ObservedFlow
-
-    @property
-    def hop(self) -> NextHop | None:
-        return hop_of(self.seen.flow.actions)
-
-
 class _Reader:
     """The flows of one service."""
 
@@ -135,53 +124,59 @@ class _Reader:
         self._key = _key_of((each.flow for stage in stages.values() for each in stage), service)
         hops = {} if service is None else next_hops(service)
         self._owners: Mapping[NextHop, Owner] = {hop: name for name, hop in hops.items()}
-        self._stages = {stage: list(self._blocks(stages.get(stage, ()))) for stage in _STAGES.values()}
-        self._later = {each.block: each for each in self._stages[Stage.DRAIN_TARGET]}
+        self._stages = stages
+        self._found, self._later = self._blocks(Stage.BALANCE), self._blocks(Stage.DRAIN_TARGET)
 
     def decision(self) -> ServiceDecision | None:
         """Return the decision; None if no flow is a block."""
-        blocks, home = self._stages[Stage.BALANCE], self._stages[Stage.HOME]
-        if not blocks and not home:
+        home = self._blocks(Stage.HOME)
+        if not self._found and not home:
             return None
-        active = Blocks.of((each.block, self._owner(self._new(each))) for each in blocks)
-        remembered = Blocks.of((each.block, self._owner(each.hop)) for each in home)
+        active = Blocks.of((block, self._owner(self._new(block))) for block in self._found)
+        remembered = Blocks.of((block, self._owner(_hop(seen))) for block, seen in home.items())
         return ServiceDecision(self._key, remembered.over(active), active)
 
     def moves(self) -> Iterator[BlockMove]:
         """Yield the moving blocks whose old owner is known."""
-        opens = {each.block: each for each in self._stages[Stage.DRAIN] if learns(each.seen.flow)}
-        stays = {each.block: each for each in self._stages[Stage.DRAIN] if not learns(each.seen.flow)}
-        for part, each in self._visible() if self._later else ():
-            later, stay = self._later.get(each.block), stays.get(each.block)
-            if each.seen.flow.actions != TO_DRAIN or later is None or later.hop is None or stay is None or not stay.hop:
+        opens, stays = self._blocks(Stage.DRAIN, learning=True), self._blocks(Stage.DRAIN, learning=False)
+        for part, block in self._visible() if self._later else ():
+            later, to, old = self._later.get(block), _hop(self._later.get(block)), _hop(stays.get(block))
+            if self._found[block].flow.actions != TO_DRAIN or later is None or to is None or old is None:
                 continue
-            new_connections = opens.get(each.block)
-            is_open = not self._learns if new_connections is None else new_connections.hop == later.hop
-            since_s = self._now_s - later.seen.duration_s
+            is_open = _hop(opens[block]) == to if block in opens else not self._learns
+            since_s = self._now_s - later.duration_s
             phase = Phase.OPEN if is_open else Phase.SETTLING
-            yield BlockMove(part, owner_of(stay.hop, self._owners), since_s, phase)
+            yield BlockMove(part, owner_of(old, self._owners), since_s, phase)
 
-    def _visible(self) -> Iterator[tuple[Block, _BlockFlow]]:
-        """Yield the parts of blocks that no other block hides."""
-        found = self._stages[Stage.BALANCE]
-        numbered = Blocks.of((each.block, str(number)) for number, each in enumerate(found))
+    def _visible(self) -> Iterator[tuple[Block, Block]]:
+        """Yield the parts of blocks that no other block hides, each with its block."""
+        found = tuple(self._found)
+        numbered = Blocks.of((block, str(number)) for number, block in enumerate(found))
         return ((part, found[int(number)]) for part, number in numbered.rows)
 
-    def _new(self, each: _BlockFlow) -> NextHop | None:
-        if each.seen.flow.actions != TO_DRAIN:
-            return each.hop
-        later = self._later.get(each.block)
-        return None if later is None else later.hop
+    def _new(self, block: Block) -> NextHop | None:
+        """Return the next hop that gets the clients of a block once drains are over."""
+        seen = self._found[block]
+        return _hop(seen if seen.flow.actions != TO_DRAIN else self._later.get(block))
 
     def _owner(self, hop: NextHop | None) -> Owner | None:
         return None if hop is None else owner_of(hop, self._owners)
 
-    def _blocks(self, flows: Iterable[ObservedFlow]) -> Iterator[_BlockFlow]:
-        """Yield the flows that are blocks of the key, by rising precedence. Both IP families have the same blocks.
-        Where they differ, because another program changed one, IPv4 wins."""
+    def _blocks(self, stage: Stage, *, learning: bool | None = None) -> dict[Block, ObservedFlow]:
+        """Return the flows of a stage that are blocks of the key, by rising precedence. `learning`: only those that
+        learn, or only those that do not. Both IP families have the same blocks. Where they differ, because another
+        program changed one, IPv4 wins."""
+        found = dict[Block, ObservedFlow]()
+        flows = (each for each in self._stages.get(stage, ()) if learning in (None, learns(each.flow)))
         for each in sorted(flows, key=lambda each: (-_family(each.flow), each.flow.priority)):
             if (block := _block(*key_bits(each.flow), self._key)) is not None:
-                yield _BlockFlow(block, each)
+                found.pop(block, None)
+                found[block] = each
+        return found
+
+
+def _hop(seen: ObservedFlow | None) -> NextHop | None:
+    return None if seen is None else hop_of(seen.flow.actions)
 
 
 def _key_of(flows: Iterable[Flow], service: Service | None) -> BlockKey:

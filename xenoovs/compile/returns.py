@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import IPv4Network
 from itertools import product
 
-from xenoovs.compile.encoding import PortMask, comes_from, destination_is, family_is, port_masks, source_is, vlan_is
+from xenoovs.compile.encoding import comes_from, destination_is, family_is, port_masks, source_is, vlan_is
 from xenoovs.compile.pipeline import (
     ALIAS_PRIORITY,
     PROBE_PRIORITY,
@@ -22,7 +22,6 @@ from xenoovs.compile.pipeline import (
     cookie_of,
     return_priority,
 )
-from xenoovs.dataclass import dataclass
 from xenoovs.errors import CompileError
 from xenoovs.model.address import Family, IPNetwork
 from xenoovs.model.balancer import Balancer, Claim, Nat, Protocol, Returns, Service
@@ -45,15 +44,7 @@ from xenoovs.openflow.flow import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ReturnFlow:
-    """A flow for packets from one next hop."""
-
-    flow: Flow
-    hop: NextHop
-
-
-def return_flows(service: Service, hops: Iterable[NextHop], *, service_id: int, port: str) -> Iterator[ReturnFlow]:
+def return_flows(service: Service, hops: Iterable[NextHop], *, service_id: int, port: str) -> Iterator[Flow]:
     """Yield the flows for packets from these next hops to clients, for each next hop with NAT. Raises CompileError: the
     config of the service does not determine the address, or the port, to which clients send."""
     nat = service.nat or Nat()
@@ -62,14 +53,14 @@ def return_flows(service: Service, hops: Iterable[NextHop], *, service_id: int, 
         if isinstance(hop, Translated):
             actions: tuple[Action, ...] = (*_rewrites(service, nat, hop), *_retag(service, hop), Output(port))
             for net, ports in product(clients, _ports(service, hop)):
-                yield ReturnFlow(_flow(service, hop, net, ports, actions, service_id), hop)
+                yield _flow(service, hop, net, ports, actions, service_id)
 
 
 def _flow(
     service: Service,
     hop: Translated,
     net: IPv4Network | None,
-    ports: PortMask | None,
+    ports: Masked | None,
     actions: tuple[Action, ...],
     service_id: int,
 ) -> Flow:
@@ -79,12 +70,12 @@ def _flow(
     if protocol is not None:
         conditions.append(exact(Field.NW_PROTO, protocol.number(Family.IPV4)))
     if ports is not None:
-        conditions.append(Masked(Field.TP_SRC, ports.value, ports.mask))
+        conditions.append(ports)
     if net is not None:
         conditions.append(Masked(Field.NW_DST, int(net.network_address), int(net.netmask)))
     priority = return_priority(
         has_protocol=protocol is not None,
-        port_bits=0 if ports is None else ports.bits,
+        port_bits=0 if ports is None else ports.mask.bit_count(),
         client_bits=0 if net is None else net.prefixlen,
         has_vlan=vlan is not None,
     )
@@ -92,10 +83,10 @@ def _flow(
     return Flow(key, cookie_of(Stage.CLASSIFY, service_id), actions)
 
 
-def _ports(service: Service, hop: Translated) -> tuple[PortMask | None, ...]:
+def _ports(service: Service, hop: Translated) -> tuple[Masked | None, ...]:
     """Return the ports from which a server answers; None for any port."""
     own = hop.l4_port
-    return (PortMask(own, 16),) if own is not None else port_masks(service.claim.ports) or (None,)
+    return (exact(Field.TP_SRC, own),) if own is not None else port_masks(Field.TP_SRC, service.claim.ports) or (None,)
 
 
 def _retag(service: Service, hop: Translated) -> Iterator[SetField]:

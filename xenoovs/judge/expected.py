@@ -115,7 +115,7 @@ def _expected_service(
         ports=frozenset()
         if service.service.is_remote
         else frozenset(backend.next_hop.port for backend in service.service.backends),
-        returns=tuple(each.flow.match for each in service.returns),
+        returns=tuple(flow.match for flow in service.returns),
         origins=frozenset(_origins(service.service)),
     )
 

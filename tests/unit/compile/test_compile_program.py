@@ -40,7 +40,7 @@ from xenoovs.model.address import Mac, PortRange
 from xenoovs.model.balancer import Claim, Protocol
 from xenoovs.model.packet import Packet
 from xenoovs.model.values import SHORTEST_PREFIX
-from xenoovs.openflow.flow import OURS, Cookie
+from xenoovs.openflow.flow import OURS, Cookie, Field
 
 _COMPILE = """
 import sys
@@ -141,12 +141,13 @@ def test_learned_flows_are_distinguished_by_their_cookies(stage: int, service: i
 
 @given(port_ranges)
 def test_masks_hold_every_port_of_the_ranges_once_and_no_two_could_be_one(ranges: tuple[PortRange, ...]) -> None:
-    masks = port_masks(ranges)
-    held = [port for mask in masks for port in range(mask.value, mask.value + (1 << 16 - mask.bits))]
+    masks = port_masks(Field.TP_DST, ranges)
+    sizes = [(mask, 0x10000 - mask.mask) for mask in masks]
+    held = [port for mask, size in sizes for port in range(mask.value, mask.value + size)]
     assert sorted(held) == sorted({port for ports in ranges for port in range(ports.first, ports.last + 1)})
-    assert not [mask for mask in masks if mask.bits and replace(mask, value=mask.value ^ 1 << 16 - mask.bits) in masks]
-    assert all(mask.mask == 0x10000 - (1 << 16 - mask.bits) for mask in masks)
-    assert port_masks(reversed(ranges)) == masks
+    assert not [mask for mask, size in sizes if mask._replace(value=mask.value ^ size) in masks]
+    assert all(size.bit_count() == 1 for _, size in sizes)
+    assert port_masks(Field.TP_DST, reversed(ranges)) == masks
 
 
 def test_behind_a_tunnel_each_ecn_code_point_is_an_entry() -> None:

@@ -210,8 +210,8 @@ def _service(service: ServiceProgram, judge_path: _PathJudge) -> Iterator[Judged
         entry = {_shape(flow): flow}
         entries[_family(flow)] |= entry
         yield JudgedFlow(flow, name, FlowRole.CLASSIFY, judge_path(entry))
-    for each in service.returns:
-        yield JudgedFlow(each.flow, name, FlowRole.RETURN, judge_path({_shape(each.flow): each.flow}))
+    for flow in service.returns:
+        yield JudgedFlow(flow, name, FlowRole.RETURN, judge_path({_shape(flow): flow}))
     for block in service.blocks:
         path = entries[_family(block.flow)] | {_shape(block.flow): block.flow}
         yield JudgedFlow(block.flow, name, FlowRole.BLOCK, judge_path(path))
@@ -274,18 +274,6 @@ class FlowReason:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictCounts:
-    """Number of flows of one service by verdict. `service` is None for flows of no service."""
-
-    service: str | None
-    by_offload: tuple[tuple[Offload, int], ...]
-
-    @property
-    def flows(self) -> int:
-        return sum(count for _, count in self.by_offload)
-
-
 def reasons(judged: Iterable[JudgedFlow], *, at_least: Offload = Offload.DEPENDS) -> tuple[FlowReason, ...]:
     """Return the rows that apply and are as bad as `at_least` or worse, the worst first, address resolution last. Flows
     for address resolution count only if they are certainly in software."""
@@ -302,14 +290,15 @@ def reasons(judged: Iterable[JudgedFlow], *, at_least: Offload = Offload.DEPENDS
     return tuple(sorted(gathered, key=lambda reason: (reason.is_resolution, -reason.result.offload.badness)))
 
 
-def count_by_service(result: ProgramOffload) -> tuple[VerdictCounts, ...]:
-    """Count the flows of each service by verdict, in the order of the program; those to encrypt are TC_SW."""
+def count_by_service(result: ProgramOffload) -> dict[str | None, dict[Offload, int]]:
+    """Count the flows of each service by verdict, in the order of the program; those to encrypt are TC_SW. The key is
+    None for flows of no service."""
     found: dict[str | None, dict[Offload, int]] = {}
     to_encrypt = {*result.to_encrypt}
     for each in result.flows:
         of_service = found.setdefault(each.service, dict.fromkeys(Offload, 0))
         of_service[Offload.TC_SW if each in to_encrypt else each.offload] += 1
-    return tuple(VerdictCounts(service, tuple(counts.items())) for service, counts in found.items())
+    return found
 
 
 def describe(result: ProgramOffload) -> str:
