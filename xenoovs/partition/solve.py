@@ -490,14 +490,6 @@ class Partition:
         return self.assignment.spaces()
 
 
-@dataclass(frozen=True, slots=True)
-class _Widths:
-    """The widths that may be used, `least..most` inclusive."""
-
-    least: int
-    most: int
-
-
 def partition(
     weights: Sequence[Weight],
     *,
@@ -518,19 +510,18 @@ def partition(
         raise ValueError(f"a width of {most} bits is not within 0..{MAX_WIDTH}")
     if tolerance < 0:
         raise ValueError(f"the tolerance {tolerance} is negative")
-    widths = _Widths(least=0 if width is None else width, most=most)
-    whole = whole_weights(weights)
+    whole, least = whole_weights(weights), width or 0
     if max_flows is None:
-        return _within_tolerance(whole, tolerance, widths)
-    return _within_budget(whole, max_flows, widths)
+        return _within_tolerance(whole, tolerance, least, most)
+    return _within_budget(whole, max_flows, least, most)
 
 
 @lru_cache(maxsize=256)
-def _within_tolerance(weights: tuple[int, ...], tolerance: Fraction, widths: _Widths) -> Partition:
-    first = first_feasible_width(weights, tolerance, widths.most)
+def _within_tolerance(weights: tuple[int, ...], tolerance: Fraction, least: int, most: int) -> Partition:
+    first = first_feasible_width(weights, tolerance, most)
     if first is None:
-        raise unreachable(weights, tolerance, widths.most)
-    spaces = _fewest_blocks(weights, tolerance, _Widths(max(first, widths.least), widths.most))
+        raise unreachable(weights, tolerance, most)
+    spaces = _fewest_blocks(weights, tolerance, max(first, least), most)
     width = sum(spaces).bit_length() - 1
     return Partition(layout(spaces, width), tolerance, deviation(weights, spaces))
 
@@ -542,39 +533,40 @@ def unreachable(weights: Sequence[int], tolerance: Fraction, width: int) -> Tole
     return ToleranceUnreachable(tolerance=tolerance, least=least, smallest=smallest, max_width=width)
 
 
-def _fewest_blocks(weights: Sequence[int], tolerance: Fraction, widths: _Widths) -> tuple[int, ...]:
-    """Return spaces with the fewest blocks that any of the widths allows, at the smallest width that has them."""
+def _fewest_blocks(weights: Sequence[int], tolerance: Fraction, least: int, most: int) -> tuple[int, ...]:
+    """Return spaces with the fewest blocks that any of the widths `least..most` allows, at the smallest width that has
+    them."""
 
     def at(width: int) -> tuple[int, ...]:
         return solve(windows(weights, width, tolerance), 1 << width)
 
-    spaces = at(widths.least)
-    widest = windows(weights, widths.most, tolerance)
-    if widths.least == widths.most or proves_optimal(block_count(spaces), widest, 1 << widths.most):
+    spaces = at(least)
+    widest = windows(weights, most, tolerance)
+    if least == most or proves_optimal(block_count(spaces), widest, 1 << most):
         return spaces
-    best = solve(widest, 1 << widths.most)
+    best = solve(widest, 1 << most)
     if block_count(spaces) == block_count(best):
         return spaces
-    wider = map(at, range(widths.least + 1, widths.most))
+    wider = map(at, range(least + 1, most))
     return next((found for found in wider if block_count(found) == block_count(best)), best)
 
 
 @lru_cache(maxsize=256)
-def _within_budget(weights: tuple[int, ...], max_flows: int, widths: _Widths) -> Partition:
+def _within_budget(weights: tuple[int, ...], max_flows: int, least: int, most: int) -> Partition:
     served = sum(1 for weight in weights if weight)
-    low = least_tolerance(weights, widths.most)
+    low = least_tolerance(weights, most)
     if low is None:
-        raise unreachable(weights, Fraction(0), widths.most)
+        raise unreachable(weights, Fraction(0), most)
     if max_flows < served:
         raise BudgetUnreachable(max_flows=max_flows, least=served)
-    best = _within_tolerance(weights, low, widths)
+    best = _within_tolerance(weights, low, least, most)
     while len(best.assignment.blocks) > max_flows:
-        low, best = best.tolerance, _within_tolerance(weights, max(2 * best.tolerance, Fraction(1, 1024)), widths)
+        low, best = best.tolerance, _within_tolerance(weights, max(2 * best.tolerance, Fraction(1, 1024)), least, most)
     for _ in range(_BUDGET_STEPS):
         middle = (low + best.deviation) / 2
         if middle <= low:
             break
-        found = _within_tolerance(weights, middle, widths)
+        found = _within_tolerance(weights, middle, least, most)
         if len(found.assignment.blocks) <= max_flows:
             best = found
         else:
