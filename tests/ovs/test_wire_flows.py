@@ -49,7 +49,7 @@ from xenoovs.openflow.wire.frame import (
     error_name,
     message,
 )
-from xenoovs.openflow.wire.message import PacketOut, encode_bundle, encode_discard, encode_packet_out
+from xenoovs.openflow.wire.message import encode_bundle, encode_discard, encode_packet_out
 from xenoovs.switch.api import Switch
 from xenoovs.switch.openflow import Connection, connected, decode_flows, request_flows, send_bundle
 from xenoovs.switch.process import run
@@ -238,7 +238,7 @@ def test_errors_have_the_names_of_open_vswitch(tmp_path: Path) -> None:
 def test_packets_go_out_by_any_actions(tmp_path_factory: pytest.TempPathFactory, wanted: list[Flow]) -> None:
     # A packet that is sent out has no match, so no protocol whose ports an action could write.
     portless = [flow for flow in wanted if not _writes_ports(flow)]
-    sent = [encode_packet_out(PacketOut(flow.actions, _PRINTED_FRAME), OFPORTS, xid=1) for flow in portless]
+    sent = [encode_packet_out(flow.actions, _PRINTED_FRAME, OFPORTS, xid=1) for flow in portless]
     printed = _printed(sent, tmp_path_factory.mktemp("wire") / "messages")
     assert len(printed) == len(sent)
     assert [text for text in printed if "***" in text] == []

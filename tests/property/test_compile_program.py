@@ -46,8 +46,8 @@ from xenoovs.model.balancer import Balancer, Claim, OtherTraffic, Protocol, Serv
 from xenoovs.model.block_key import KeyField
 from xenoovs.model.next_hop import NO_TAG
 from xenoovs.model.packet import ANY_PORT, NEIGHBOUR_DISCOVERY, Packet, own_addresses, service_of
-from xenoovs.openflow.flow import TAGGED, Field, Match, tag_of
-from xenoovs.openflow.wire.message import PacketIn
+from xenoovs.openflow.flow import TAGGED, Field, Match, Output, tag_of
+from xenoovs.openflow.wire.message import PacketIn, encode_packet_out
 
 
 @given(st.data(), balancers())
@@ -280,8 +280,9 @@ def test_an_address_is_answered_for_by_the_service_that_gets_its_packets(
         else:
             tags = b"\x81\x00" + (vlan & ~TAGGED).to_bytes(2, "big") if vlan else b""
             frame = solicitation(target=target.packed, tags=tags)
-            out = answer(PacketIn(Match(in_port="p0"), frame), macs)
-            sender = None if out is None else out.data[6:12].hex(":")
+            out = answer(PacketIn(Match(in_port="p0"), frame), macs, {"p0": 1})
+            start = len(encode_packet_out((Output("p0"),), b"", {"p0": 1}, xid=0))
+            sender = None if out is None else out[start + 6 : start + 12].hex(":")
             assert sender == (None if owner is None else str(owner.vip_mac))
 
 

@@ -9,7 +9,7 @@ from time import monotonic
 
 import click
 
-from xenoovs.controller.bridge import ConnectHint, ExpectedBridge
+from xenoovs.controller.bridge import ExpectedBridge, connect_command
 from xenoovs.controller.listen import Address, UnixAddress, parse_address
 from xenoovs.controller.server import ControllerSwitch, Server
 from xenoovs.dataclass import dataclass, replace
@@ -169,8 +169,7 @@ def _remedy(problem: SwitchError, options: Options, server: Server, uplinks: Upl
         return f"start this with --redundant, to stand beside {', '.join(problem.present)}"
     if isinstance(problem, OtherDatapath) and not server.needs_same_namespace:
         return "start this with --listen ADDRESS:PORT and certificates, so that a bridge of another host can connect"
-    hint = ConnectHint(server.target, is_redundant=options.redundant)
-    return f"{hint.command(uplinks.bridge)}, on its host"
+    return f"{connect_command(uplinks.bridge, server.target, is_redundant=options.redundant)}, on its host"
 
 
 def _attach(options: Options, server: Server, uplinks: Uplinks, *, local: ManagementSwitch | None) -> None:
@@ -257,9 +256,8 @@ def _await_bridges(server: Server, options: Options, here: Mapping[Uplinks, Mana
     bridges = [server.expect(uplinks.bridge, uplinks.datapath_id) for uplinks in here]
     for expected, local in zip(bridges, here.values(), strict=True):
         if local is not None:
-            # The hint for a missing bridge names its own Open vSwitch.
-            db = where_of(local.endpoint).db
-            expected.hint = replace(expected.hint, target=server.local_target, db=db)
+            # The command that connects a missing bridge names its own Open vSwitch.
+            expected.target, expected.db = server.local_target, where_of(local.endpoint).db
     if options.attach:
         _attach_all(options, server, here)
     # Most bridges connect at once; then no log line reports them as missing.

@@ -11,7 +11,6 @@ from time import monotonic
 from xenoovs.controller.connection import BridgeConnection, may_change
 from xenoovs.controller.mastership import Mastership
 from xenoovs.controller.neighbour_discovery import NeighbourProxy
-from xenoovs.dataclass import dataclass
 from xenoovs.errors import MalformedOpenFlow, SwitchError, SwitchUnreachable
 from xenoovs.log import TokenBucket, warn
 from xenoovs.model.balancer import label_of
@@ -19,28 +18,15 @@ from xenoovs.openflow.flow import is_ours
 from xenoovs.openflow.wire.frame import ERROR, HEADER, MULTIPART_REPLY, MULTIPART_REQUEST, message
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectHint:
-    """The command on a bridge's host that makes it connect (ovs-vsctl(8)). `target`: where bridges connect, such as
-    `tcp:127.0.0.1:6653`; None if a launcher listens at an unknown address. `db`: if ovs-vsctl needs it."""
-
-    target: str | None = None
-    db: str | None = None
-    is_redundant: bool = False
-
-    def command(self, bridge: str) -> str:
-        """Return the command. `set-controller` replaces all other controllers, so it is not for a redundant one."""
-        program = "ovs-vsctl" if self.db is None else f"ovs-vsctl --db={self.db}"
-        target = self.target or "tcp:ADDRESS:PORT"
-        if not self.is_redundant:
-            return f"{program} set-controller {bridge} {target}"
-        row = f"""create controller 'target="{target}"' connection_mode=out-of-band max_backoff=1000"""
-        return f"{program} -- --id=@c {row} -- add bridge {bridge} controller @c"
-
-    def sentence(self, bridge: str) -> str:
-        """Return the command in quotes, with the words to fill in."""
-        where = " with the address and port at which the launcher listens" if self.target is None else ""
-        return f"`{self.command(bridge)}`{where}"
+def connect_command(bridge: str, target: str, *, db: str | None = None, is_redundant: bool = False) -> str:
+    """Return the command on a bridge's host that makes it connect (ovs-vsctl(8)). `set-controller` replaces all other
+    controllers, so it is not for a redundant one. `target`: such as `tcp:127.0.0.1:6653`. `db`: if ovs-vsctl needs
+    it."""
+    program = "ovs-vsctl" if db is None else f"ovs-vsctl --db={db}"
+    if not is_redundant:
+        return f"{program} set-controller {bridge} {target}"
+    row = f"""create controller 'target="{target}"' connection_mode=out-of-band max_backoff=1000"""
+    return f"{program} -- --id=@c {row} -- add bridge {bridge} controller @c"
 
 
 PORT_EVENTS, PORT_EVENTS_PER_S = 40, 1.0
@@ -49,12 +35,15 @@ PORT_EVENTS, PORT_EVENTS_PER_S = 40, 1.0
 
 class ExpectedBridge:
     """The bridge with this name and, unless that is None, this datapath id. `generation`: changes when the bridge has
-    lost its flows. `proxy`, `mastership`: have threads until `close`; the latter is None without other controllers."""
+    lost its flows. `proxy`, `mastership`: have threads until `close`; the latter is None without other controllers.
+    `target`, `db`: as of `connect_command`; `target` is None if a launcher listens at an unknown address."""
 
     def __init__(
-        self, bridge: str, datapath_id: int | None = None, *, hint: ConnectHint | None = None, is_shared: bool = False
+        self, bridge: str, datapath_id: int | None = None, *, target: str | None = None, is_shared: bool = False
     ) -> None:
-        self.bridge, self.datapath_id, self.hint = bridge, datapath_id, hint or ConnectHint()
+        self.bridge, self.datapath_id = bridge, datapath_id
+        self.target = target
+        self.db: str | None = None
         self.connection: BridgeConnection | None = None
         self.generation = 0
         self._problem: SwitchError | None = None
@@ -147,7 +136,13 @@ class ExpectedBridge:
 
     def _absence(self) -> str:
         """Return why it is absent. A bridge that was connected is configured already and needs no command."""
-        return self._lost or f"it has not connected; to connect it run {self.hint.sentence(self.bridge)}"
+        if self._lost is not None:
+            return self._lost
+        target, where = self.target, ""
+        if target is None:
+            target, where = "tcp:ADDRESS:PORT", " with the address and port at which the launcher listens"
+        command = connect_command(self.bridge, target, db=self.db, is_redundant=self.mastership is not None)
+        return f"it has not connected; to connect it run `{command}`{where}"
 
 
 # Flow monitoring: a switch reports changes of flows as they happen (OpenFlow 1.4.0, 7.3.5.16 and 7.3.5.17).

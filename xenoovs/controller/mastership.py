@@ -36,7 +36,7 @@ from xenoovs.openflow.flow import (
 )
 from xenoovs.openflow.wire.flow import encode_flow_mod, note_action, note_of
 from xenoovs.openflow.wire.frame import NO_NUMBERS
-from xenoovs.openflow.wire.message import PacketOut, Role, decode_role, encode_packet_out, encode_role_request
+from xenoovs.openflow.wire.message import Role, decode_role, encode_packet_out, encode_role_request
 from xenoovs.switch.openflow import ask
 
 _HEAD = Struct("!IHI")
@@ -95,7 +95,6 @@ _TABLE = 253
 _KEY = FlowKey(_TABLE, 0, Match())
 _IDLE_S, _RELEASED_S = 60, 3
 """idle_timeout of a lease. The next controller may start within this time and finds the state."""
-_HEARTBEAT = PacketOut((Resubmit(_TABLE),), bytes(60))
 _NO_GENERATION = (1 << 64) - 1
 
 
@@ -161,7 +160,7 @@ class Mastership:
         if not connection.is_standby:
             if observed is None:
                 self._send_lease()
-            connection.session.send(encode_packet_out(_HEARTBEAT, NO_NUMBERS, xid=XID))
+            connection.session.send(encode_packet_out((Resubmit(_TABLE),), bytes(60), NO_NUMBERS, xid=XID))
             return
         if observed is not None:
             self._reads.append((observed.flow.cookie, observed.packets))

@@ -35,7 +35,7 @@ from xenoovs.openflow.flow import (
 )
 from xenoovs.openflow.text import render_ipv6
 from xenoovs.openflow.wire.flow import encode_flow_mod
-from xenoovs.openflow.wire.message import WHOLE_PACKET, PacketIn, PacketOut, decode_packet_in, encode_packet_out
+from xenoovs.openflow.wire.message import WHOLE_PACKET, PacketIn, decode_packet_in, encode_packet_out
 
 # Neighbour solicitations of IPv6 and their answers, as frames (RFC 4861, 4.3, 4.4 and 7.1.1; RFC 4443, 2.3).
 
@@ -185,8 +185,9 @@ def answer_flows(balancer: Balancer) -> Iterator[Flow]:
         yield Flow(key, ANSWER_OWNER << 48, (_TO_CONTROLLER,), (f"hard_timeout={LEASE_S}",))
 
 
-def answer(packet: PacketIn, macs: Macs) -> PacketOut | None:
-    """Return the answer to send through the ingress port; None for a packet that asks for none of these addresses."""
+def answer(packet: PacketIn, macs: Macs, ofports: Mapping[str, int]) -> bytes | None:
+    """Return the request to send the answer through the ingress port; None for a packet that asks for none of these
+    addresses. `ofports`: OpenFlow port numbers by name. Raises NotEncodable."""
     solicitation = parse_solicitation(packet.data)
     if solicitation is None or packet.match.in_port is None:
         return None
@@ -197,7 +198,10 @@ def answer(packet: PacketIn, macs: Macs) -> PacketOut | None:
         if share_frames(vlan, solicitation.vlan)
     )
     mac = next((mac for mac in found if mac is not None), None)
-    return None if mac is None else PacketOut((Output(packet.match.in_port),), advertisement(solicitation, mac))
+    if mac is None:
+        return None
+    out = Output(packet.match.in_port)
+    return encode_packet_out((out,), advertisement(solicitation, mac), ofports, xid=XID)
 
 
 RATE_PER_S, BURST = 200.0, 400.0
@@ -250,9 +254,8 @@ class NeighbourProxy:
             self._warn_of_rate(connection)
             return
         try:
-            out = answer(decode_packet_in(frame, connection.names), self._macs)
-            if out is not None:
-                packed = encode_packet_out(out, connection.numbers, xid=XID)
+            packed = answer(decode_packet_in(frame, connection.names), self._macs, connection.numbers)
+            if packed is not None:
                 self.answered += 1
                 connection.session.send(packed)
         except (WireError, NotEncodable) as problem:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import Lock
 
-from xenoovs.controller.bridge import ConnectHint, ExpectedBridge, is_refusal, monitor_request, touches_ours
+from xenoovs.controller.bridge import ExpectedBridge, is_refusal, monitor_request, touches_ours
 from xenoovs.controller.connection import BridgeConnection
 from xenoovs.controller.log import LogLimit, describe_error
 from xenoovs.controller.session import Session
@@ -53,8 +53,7 @@ class Registry:
             known = (each for each in self.expected if (each.bridge, each.datapath_id) == (bridge, datapath_id))
             expected = next(known, None)
             if expected is None:
-                hint = ConnectHint(self.target, is_redundant=self._is_redundant)
-                expected = ExpectedBridge(bridge, datapath_id, hint=hint, is_shared=self._is_redundant)
+                expected = ExpectedBridge(bridge, datapath_id, target=self.target, is_shared=self._is_redundant)
                 self.expected = (*self.expected, expected)
         return expected
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from ipaddress import ip_address
 from itertools import accumulate
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 
 from tests.patience import PATIENCE_S, eventually
 from tests.unit.balancer import balancer, claim, service
-from xenoovs.controller.bridge import ConnectHint, ExpectedBridge, Throttle, touches_ours
+from xenoovs.controller.bridge import ExpectedBridge, Throttle, touches_ours
 from xenoovs.controller.listen import PendingConnections, SwitchListener, TcpAddress, UnixAddress, parse_address
 from xenoovs.controller.log import WARNINGS, LogLimit
 from xenoovs.controller.mastership import MISSED_READS, Heartbeats, Lease, Mastership, decode_lease
@@ -33,36 +34,46 @@ _TARGET = "tcp:127.0.0.1:6653"
 
 
 @pytest.mark.parametrize(
-    ("hint", "advice"),
+    ("target", "db", "is_redundant", "advice"),
     [
-        (ConnectHint(_TARGET), "run `ovs-vsctl set-controller ovsbr1 tcp:127.0.0.1:6653`"),
+        (_TARGET, None, False, "run `ovs-vsctl set-controller ovsbr1 tcp:127.0.0.1:6653`"),
         (
-            ConnectHint(_TARGET, "unix:/x/db.sock"),
+            _TARGET,
+            "unix:/x/db.sock",
+            False,
             "run `ovs-vsctl --db=unix:/x/db.sock set-controller ovsbr1 tcp:127.0.0.1:6653`",
         ),
         # It keeps other controllers.
         (
-            ConnectHint(_TARGET, is_redundant=True),
+            _TARGET,
+            None,
+            True,
             "run `ovs-vsctl -- --id=@c create controller 'target=\"tcp:127.0.0.1:6653\"' connection_mode=out-of-band "
             "max_backoff=1000 -- add bridge ovsbr1 controller @c`",
         ),
         # With a launcher nobody guesses a port.
         (
-            ConnectHint(),
+            None,
+            None,
+            False,
             "run `ovs-vsctl set-controller ovsbr1 tcp:ADDRESS:PORT` with the address and port at which the launcher "
             "listens",
         ),
     ],
     ids=["alone", "at the Open vSwitch that was named", "redundant", "with a launcher"],
 )
-def test_a_bridge_that_never_connected_gets_the_command_to_connect_it(hint: ConnectHint, advice: str) -> None:
-    with pytest.raises(SwitchUnreachable) as caught:
-        ExpectedBridge("ovsbr1", hint=hint).connected()
+def test_a_bridge_that_never_connected_gets_the_command_to_connect_it(
+    target: str | None, db: str | None, is_redundant: bool, advice: str
+) -> None:
+    expected = ExpectedBridge("ovsbr1", target=target, is_shared=is_redundant)
+    expected.db = db
+    with closing(expected), pytest.raises(SwitchUnreachable) as caught:
+        expected.connected()
     assert caught.value.reason == f"it has not connected; to connect it {advice}"
 
 
 def test_bug_the_error_for_a_lost_bridge_named_the_command_that_connects_it() -> None:
-    place = ExpectedBridge("ovsbr1", hint=ConnectHint(_TARGET))
+    place = ExpectedBridge("ovsbr1", target=_TARGET)
     connection: Any = SimpleNamespace()
     place.begin(connection)
     place.end(connection, "the switch closed the connection")

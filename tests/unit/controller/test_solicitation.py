@@ -18,10 +18,11 @@ from xenoovs.controller.neighbour_discovery import (
     macs_of,
     parse_solicitation,
 )
+from xenoovs.controller.session import XID
 from xenoovs.model.address import Mac
 from xenoovs.openflow.flow import Match, Output
 from xenoovs.openflow.text import render_flow
-from xenoovs.openflow.wire.message import PacketIn, PacketOut
+from xenoovs.openflow.wire.message import PacketIn, encode_packet_out
 
 VIP, HOST = IPv6Address("2001:db8::80").packed, IPv6Address("2001:db8::9").packed
 VIP_MAC, HOST_MAC = bytes.fromhex("02005e100001"), bytes.fromhex("020000000009")
@@ -145,7 +146,7 @@ _BOTH = replace(
 )
 _SILENT = service(claim(ip_address("2001:db8::81")), name="silent")
 _BALANCER = balancer(_BOTH, _SILENT, ingress=("p0", "p2"))
-_MACS = macs_of(_BALANCER)
+_MACS, _PORTS = macs_of(_BALANCER), {"p0": 1, "p2": 2}
 
 
 def _packet(frame: bytes, *, in_port: str | None = "p0") -> PacketIn:
@@ -153,16 +154,15 @@ def _packet(frame: bytes, *, in_port: str | None = "p0") -> PacketIn:
 
 
 def test_the_answer_leaves_by_the_port_of_the_solicitation() -> None:
-    out = answer(_packet(solicitation(), in_port="p2"), _MACS)
-    assert isinstance(out, PacketOut)
-    assert out.actions == (Output("p2"),)
-    assert out.data[:12] == HOST_MAC + VIP_MAC
+    frame = advertisement(Solicitation(VIP, HOST, HOST_MAC), VIP_MAC)
+    sent = encode_packet_out((Output("p2"),), frame, _PORTS, xid=XID)
+    assert answer(_packet(solicitation(), in_port="p2"), _MACS, _PORTS) == sent
 
 
 def test_other_packets_get_no_answer() -> None:
-    assert answer(_packet(solicitation(target=ip_address("2001:db8::81").packed)), _MACS) is None
-    assert answer(_packet(solicitation(hops=64)), _MACS) is None
-    assert answer(_packet(solicitation(), in_port=None), _MACS) is None
+    assert answer(_packet(solicitation(target=ip_address("2001:db8::81").packed)), _MACS, _PORTS) is None
+    assert answer(_packet(solicitation(hops=64)), _MACS, _PORTS) is None
+    assert answer(_packet(solicitation(), in_port=None), _MACS, _PORTS) is None
 
 
 def test_the_flows_send_only_packets_for_our_addresses_and_for_seconds_only() -> None:

@@ -39,7 +39,6 @@ from xenoovs.openflow.wire.frame import (
     name_versions,
 )
 from xenoovs.openflow.wire.message import (
-    PacketOut,
     Port,
     PortReason,
     Role,
@@ -126,7 +125,7 @@ def test_a_message_that_has_no_bytes() -> None:
     with pytest.raises(NotEncodable, match="more than 65535 bytes"):
         message(ECHO_REQUEST, bytes(1 << 16), xid=1)
     with pytest.raises(NotEncodable, match="port p7"):
-        encode_packet_out(PacketOut((Output("p7"),), b""), NO_NUMBERS, xid=1)
+        encode_packet_out((Output("p7"),), b"", NO_NUMBERS, xid=1)
 
 
 @pytest.mark.parametrize(

@@ -274,14 +274,6 @@ class PacketIn:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class PacketOut:
-    """A frame on which the switch shall execute `actions`."""
-
-    actions: tuple[Action, ...]
-    data: bytes
-
-
 def decode_packet_in(frame: bytes, names: Mapping[int, str]) -> PacketIn:
     """Raises WireError."""
     body = body_of(frame, PACKET_IN, "a packet-in")
@@ -291,11 +283,11 @@ def decode_packet_in(frame: bytes, names: Mapping[int, str]) -> PacketIn:
     return PacketIn(match, body.rest())
 
 
-def encode_packet_out(packet: PacketOut, ofports: Mapping[str, int], *, xid: int) -> bytes:
-    """Raises NotEncodable."""
-    actions = encode_actions(packet.actions, ofports)
-    head = _PACKET_OUT.pack(NO_BUFFER, CONTROLLER, len(actions))
-    return message(PACKET_OUT, head + actions + packet.data, xid=xid)
+def encode_packet_out(actions: tuple[Action, ...], frame: bytes, ofports: Mapping[str, int], *, xid: int) -> bytes:
+    """Return the request to execute actions on a frame. Raises NotEncodable."""
+    packed = encode_actions(actions, ofports)
+    head = _PACKET_OUT.pack(NO_BUFFER, CONTROLLER, len(packed))
+    return message(PACKET_OUT, head + packed + frame, xid=xid)
 
 
 # What a switch is, and which of several controllers may change it (OpenFlow 1.4.0, 7.3.1, 6.3.5, 7.3.8 and 7.4.4).
