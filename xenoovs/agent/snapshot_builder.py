@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
+from types import MappingProxyType
 
 from xenoovs.agent.bridge_watch import moved_by_switch
 from xenoovs.agent.health import HealthTracker
@@ -13,7 +14,7 @@ from xenoovs.agent.state import AgentState
 from xenoovs.compile.encoding import block_of, key_match
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, ServiceProgram
-from xenoovs.dataclass import dataclass, field, replace
+from xenoovs.dataclass import replace
 from xenoovs.datapath.database import live_ports
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.ejection import Ramps
@@ -35,23 +36,6 @@ Sampled = Mapping[BackendName, list[BlockOffload]]
 """The blocks of each backend in an offload sample."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """The input of the views of services. `utc_offset_s`: UTC minus the agent's clock. `program`: on the bridge."""
-
-    state: AgentState
-    ramps: Ramps = field(default_factory=dict)
-    utc_offset_s: float = 0.0
-    program: Program | None = None
-    blocks: Sampled = field(default_factory=dict)
-    changes: Mapping[BackendName, LastChange] = field(default_factory=dict)
-
-    def dead_since_s(self, ports: Collection[str]) -> float | None:
-        """Return when the last of these dead ports went down, UTC; None if that is not known."""
-        died = [at for port in ports if (at := self.state.dead_since_s.get(port)) is not None]
-        return max(died) + self.utc_offset_s if died and len(died) == len(ports) else None
-
-
 def lazy_snapshot(
     frame: Snapshot,
     state: AgentState,
@@ -70,12 +54,11 @@ def lazy_snapshot(
         return {} if state.offload.findings is None else sampled_blocks(state.offload.findings)
 
     def snapshot() -> Snapshot:
-        moment = Moment(state, state.ramps(now_s), utc_offset_s, program, sampled(), changes)
         return replace(
             frame,
-            services=service_views(moment),
+            services=service_views(state, program, sampled(), state.ramps(now_s), changes, utc_offset_s=utc_offset_s),
             flows=0 if program is None else len(program.flows),
-            moved_by_switch=() if program is None else _moved(program, moment),
+            moved_by_switch=() if program is None else _moved(state, program, utc_offset_s),
             overrides=tuple(
                 one if one.until_s is None else replace(one, until_s=one.until_s + utc_offset_s)
                 for one in state.runtime.overrides
@@ -85,13 +68,20 @@ def lazy_snapshot(
     return LazySnapshot(snapshot, lambda service: blocks_of(program, sampled(), service), command_options)
 
 
-def _moved(program: Program, moment: Moment) -> tuple[SwitchMove, ...]:
+def _moved(state: AgentState, program: Program, utc_offset_s: float) -> tuple[SwitchMove, ...]:
     """Return the moves that groups of the switch make because ports are dead; empty if the ports are not known."""
-    uplinks, state = program.balancer.uplinks, moment.state
+    uplinks = program.balancer.uplinks
     ports = state.ports.of(uplinks.bridge) if uplinks.buckets else None
     if ports is None:
         return ()
-    return tuple(moved_by_switch(program, live_ports(ports.values()) - state.ports_down, moment.dead_since_s))
+    live, since_s = live_ports(ports.values()) - state.ports_down, partial(_dead_since_s, state, utc_offset_s)
+    return tuple(moved_by_switch(program, live, since_s))
+
+
+def _dead_since_s(state: AgentState, utc_offset_s: float, ports: Collection[str]) -> float | None:
+    """Return when the last of these dead ports went down, UTC; None if that is not known."""
+    died = [at for port in ports if (at := state.dead_since_s.get(port)) is not None]
+    return max(died) + utc_offset_s if died and len(died) == len(ports) else None
 
 
 def sampled_blocks(findings: OffloadFindings) -> Sampled:
@@ -104,9 +94,18 @@ def sampled_blocks(findings: OffloadFindings) -> Sampled:
 # Services and backends.
 
 
-def service_views(moment: Moment) -> tuple[ServiceView, ...]:
-    """Return the services of the config, in its order."""
-    state, program, views = moment.state, moment.program, []
+def service_views(
+    state: AgentState,
+    program: Program | None = None,
+    blocks: Sampled = MappingProxyType({}),
+    ramps: Ramps = MappingProxyType({}),
+    changes: Mapping[BackendName, LastChange] = MappingProxyType({}),
+    *,
+    utc_offset_s: float = 0.0,
+) -> tuple[ServiceView, ...]:
+    """Return the services of the config, in its order. `program`: on the bridge. `utc_offset_s`: UTC minus the agent's
+    clock."""
+    views = []
     overrides, dead_ports = {each.name: each for each in state.runtime.overrides}, state.dead_ports
     unreachable = state.round.unreachable
     installed = {made.service.name: made for made in (() if program is None else program.services)}
@@ -115,7 +114,7 @@ def service_views(moment: Moment) -> tuple[ServiceView, ...]:
         there = {} if made is None else {each.name: each for each in made.service.backends}
         shares = {} if made is None else dict(zip(there, made.shares, strict=True))
         flows = Counter(block.backend.name for block in (() if made is None else made.blocks))
-        targets = target_shares(in_use, moment.ramps)
+        targets = target_shares(in_use, ramps)
         for used, target, one in zip(in_use.backends, targets, configured.backends, strict=True):
             name, port = (configured.name, used.name), used.next_hop.port
             override, is_dead = overrides.get(name), port in dead_ports
@@ -126,14 +125,14 @@ def service_views(moment: Moment) -> tuple[ServiceView, ...]:
                 shown = BackendState.MAINTENANCE if override.is_maintenance else BackendState.DRAINED
                 since_s: float | None = override.since_s
             elif is_dead:
-                shown, since_s = BackendState.DOWN, moment.dead_since_s([port])
+                shown, since_s = BackendState.DOWN, _dead_since_s(state, utc_offset_s, [port])
             elif health is None or probe is None:
                 shown, since_s = BackendState.UNCHECKED, None
             else:
                 shown = BackendState.UP if health.is_up else BackendState.DOWN
-                since_s = health.since_s + moment.utc_offset_s
+                since_s = health.since_s + utc_offset_s
             reason = state.why_dead(port) if is_dead else "" if probe is None else probe.reason
-            ramp, change = moment.ramps.get(name), moment.changes.get(name)
+            ramp, change = ramps.get(name), changes.get(name)
             yield BackendView(
                 name=used.name,
                 mac=mac_and_port(there.get(used.name, used).next_hop)[0],
@@ -146,7 +145,7 @@ def service_views(moment: Moment) -> tuple[ServiceView, ...]:
                 target_share=target,
                 share=float(shares.get(used.name, 0)),
                 flows=flows[used.name],
-                blocks=Counter(each.verdict for each in moment.blocks.get(name, ())),
+                blocks=Counter(each.verdict for each in blocks.get(name, ())),
                 traffic=state.offload.traffic.get(name),
                 rate=state.offload.rates.get(name),
                 ramp=None if ramp is None else float(ramp),
@@ -166,7 +165,7 @@ def service_views(moment: Moment) -> tuple[ServiceView, ...]:
 
     for configured, in_use in zip(state.balancer.services, state.in_use.services, strict=True):
         name, made = configured.name, installed.get(configured.name)
-        seen = [one.megaflows for used in in_use.backends for one in moment.blocks.get((name, used.name), ())]
+        seen = [one.megaflows for used in in_use.backends for one in blocks.get((name, used.name), ())]
         views.append(
             ServiceView(
                 name=name,

@@ -162,7 +162,7 @@ def _blocks(client: Client, service: str) -> Iterator[BlockView]:
 
 def _from_bridge(balancer: Balancer, switch: ManagementSwitch, target: CommandTarget) -> Facts:
     """Return the facts from flows and megaflows."""
-    from xenoovs.agent.snapshot_builder import Moment, blocks_of, sampled_blocks, service_views
+    from xenoovs.agent.snapshot_builder import Sampled, blocks_of, sampled_blocks, service_views
     from xenoovs.agent.state import AgentState
     from xenoovs.compile.program import compile_program
     from xenoovs.compile.read import drain_ports, read
@@ -178,15 +178,16 @@ def _from_bridge(balancer: Balancer, switch: ManagementSwitch, target: CommandTa
         with suppress(CompileError):
             program = compile_program(balancer, decision, transition, ofports=drain_ports(observed))
             checker = replace(checker, program=program)
-    moment = Moment(AgentState(balancer, balancer), program=checker.program)
+    sampled: Sampled = {}
     remarks = checker.remarks
     try:
         findings = checker.check()
-        moment, remarks = replace(moment, blocks=sampled_blocks(findings)), findings.remarks
+        sampled, remarks = sampled_blocks(findings), findings.remarks
     except SwitchError as error:
         remarks = (*remarks, f"megaflows cannot be read: {error}")
-    snapshot = Snapshot(balancer.uplinks.label, "", "", 0.0, 0.0, service_views(moment))
-    return snapshot, partial(blocks_of, checker.program, moment.blocks), remarks
+    views = service_views(AgentState(balancer, balancer), checker.program, sampled)
+    snapshot = Snapshot(balancer.uplinks.label, "", "", 0.0, 0.0, views)
+    return snapshot, partial(blocks_of, checker.program, sampled), remarks
 
 
 # How it is shown.

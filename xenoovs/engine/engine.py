@@ -402,14 +402,9 @@ class Engine:
             return replace(change, next_s=_CHECK_S) if urgent else change
         state = at.ports.state
         idle_s = MAX_IDLE_S if state.max_idle_ms is None else state.max_idle_ms / 1000
-        drains = drains_of(
-            change.program,
-            self.switch.dump_flows(change.bridge) if counted else (),
-            now_s=at.now_s,
-            least_settle_s=settle_s(state.max_revalidator_ms),
-            idle_s=idle_s,
-            opened=None if counted else self._opened,
-        )
+        least_s = settle_s(state.max_revalidator_ms)
+        seen, opened = (self.switch.dump_flows(change.bridge), None) if counted else ((), self._opened)
+        drains = drains_of(change.program, seen, now_s=at.now_s, least_settle_s=least_s, idle_s=idle_s, opened=opened)
         waits = (_DRAIN_S, *(each.left_s for each in drains), *(each.settles_s or _DRAIN_S for each in drains))
         return replace(change, drains=drains, next_s=min(waits))
 

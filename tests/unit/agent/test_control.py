@@ -45,7 +45,7 @@ from xenoovs.agent.control.handlers import ROUTES
 from xenoovs.agent.control.schemas import READY_PATH, openapi_document
 from xenoovs.agent.control.serve import ApiListener, open_port
 from xenoovs.agent.control.xenoflow import xenoflow_document, xenoflow_routes
-from xenoovs.agent.snapshot_builder import Moment, service_views
+from xenoovs.agent.snapshot_builder import service_views
 from xenoovs.errors import AgentRuns, ListenError, RequestRefused
 from xenoovs.log import LOGGER
 from xenoovs.migrate.xenoflow import read_xenoflow
@@ -215,9 +215,9 @@ def test_the_event_loop_of_the_probes_builds_no_status(scene: Scene, monkeypatch
     """With 16,000 backends that takes a quarter of a second, in which probes would be late."""
     loops = list[object]()
 
-    def made(seen: Moment) -> tuple[ServiceView, ...]:
+    def made(*facts: Any, **named: Any) -> tuple[ServiceView, ...]:
         loops.append(asyncio._get_running_loop())
-        return service_views(seen)
+        return service_views(*facts, **named)
 
     monkeypatch.setattr("xenoovs.agent.snapshot_builder.service_views", made)
     with scene.agent() as (_, client):

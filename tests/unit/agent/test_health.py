@@ -27,7 +27,7 @@ from xenoovs.agent.health import (
     with_result,
 )
 from xenoovs.agent.probe.check import Check, ProbeResult
-from xenoovs.agent.snapshot_builder import Moment, service_views
+from xenoovs.agent.snapshot_builder import service_views
 from xenoovs.agent.state import (
     AgentState,
     BridgePorts,
@@ -271,7 +271,7 @@ def test_a_backend_that_was_out_before_a_restart_starts_slowly_when_it_answers()
 
 def test_the_share_during_a_slow_start_is_one_that_blocks_can_give() -> None:
     one = small.balancer(small.service(small.claim(), 2, 1, 1))
-    (service,) = service_views(Moment(AgentState(one, one), {("s", "b1"): Fraction(1, 2)}))
+    (service,) = service_views(AgentState(one, one), ramps={("s", "b1"): Fraction(1, 2)})
     shares = [backend.target_share for backend in service.backends]
     assert shares == pytest.approx([0.875 * 2 / 3, 0.125, 0.875 / 3])
     assert service.backends[1].weight_in_use == 0.5
