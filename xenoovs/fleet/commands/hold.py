@@ -9,6 +9,7 @@ from datetime import datetime
 import click
 
 from xenoovs.dataclass import replace
+from xenoovs.display import moment
 from xenoovs.errors import FleetRefused
 from xenoovs.fleet.commands.client import END_FREEZE, FleetStore, changes_fleet
 from xenoovs.fleet.history import MAX_COMMENT, freeze_text
@@ -20,7 +21,7 @@ from xenoovs.terminal.output import echo
 
 _END_PAUSE = "pause --end"
 """The action in the history."""
-_WHOLE = "fleet"
+_WHOLE, _LONGEST_MS = "fleet", 366 * 86_400_000
 _TIMES = ["%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M", "%Y-%m-%d"]
 
 
@@ -91,10 +92,6 @@ def freeze_command(*, until: datetime | None, for_s: float | None, end: bool, st
     """
     if (until is not None) + (for_s is not None) + end != 1:
         raise click.UsageError("Give one of --until TIME, --for TIME and --end.")
-    now_ms = int(time.time() * 1000)
-    until_ms = now_ms + int((for_s or 0.0) * 1000) if until is None else int(until.timestamp() * 1000)
-    if not end and until_ms <= now_ms:
-        raise click.UsageError(f"--until {until:%Y-%m-%d %H:%M} is over.")
 
     def compute(view: FleetView) -> Changes:
         if end:
@@ -106,7 +103,12 @@ def freeze_command(*, until: datetime | None, for_s: float | None, end: bool, st
                 f"config {intent.number} is rolled out at present; wait for its end, or `xenoovs fleet pause` it"
             )
         store.require_clock(view, for_s)
+        now_ms = store.clocks_ms(view)[-1]
+        until_ms = now_ms + int((for_s or 0) * 1000) if until is None else int(time.mktime(until.timetuple())) * 1000
+        if not now_ms < until_ms <= now_ms + _LONGEST_MS:
+            given = until or f"for {for_s:.0f}s"
+            raise click.UsageError(f"It is {moment(now_ms)} now: freeze until a time in the next year, not {given}.")
         return Changes(freezes={_WHOLE: Freeze(_WHOLE, until_ms, user_name(), store.comment[:MAX_COMMENT])})
 
     view = store.change(END_FREEZE if end else "freeze", compute, in_freeze=True)
-    echo(freeze_text(view, now_ms=now_ms) or "the fleet is frozen no longer")
+    echo(freeze_text(view, now_ms=store.clocks_ms(view)[-1]) or "the fleet is frozen no longer")
