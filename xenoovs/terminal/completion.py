@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from xenoovs.terminal.defaults import labs, option
 from xenoovs.terminal.output import echo
 
 if TYPE_CHECKING:
-    from xenoovs.model.include import ConfigSources
+    pass
 
 _MAX_CONFIG_BYTES = 1 << 20
 """Size limit of a config: to read a larger one takes longer than a user waits for names."""
@@ -112,13 +112,20 @@ def choose_lab(context: click.Context) -> None:
 
 def _backends_by_service(context: click.Context) -> dict[str, tuple[str, ...]]:
     """Return the names in the config that the command would use. The config may be unfinished or have mistakes."""
-    services = _services(*_config(context), set())
+    from xenoovs.model.include import ConfigSources
+    from xenoovs.model.load import join_config
+
+    path = _config(context)
+    sources = ConfigSources(path)
+    if len(text := sources.read(path)) > _MAX_CONFIG_BYTES:
+        return {}
+    root: Any = join_config(text, file=str(path), sources=sources).root
+    services = root.get("services") or ()
     return {one["name"]: tuple(backend["name"] for backend in one.get("backends") or ()) for one in services}
 
 
-def _config(context: click.Context) -> tuple[Path, ConfigSources]:
+def _config(context: click.Context) -> Path:
     """Return the config that the command would use."""
-    from xenoovs.model.include import ConfigSources
     from xenoovs.terminal.defaults import find_config
 
     # Where an option still lacks its value, click has read no arguments.
@@ -126,31 +133,4 @@ def _config(context: click.Context) -> tuple[Path, ConfigSources]:
     path = next((each for each in typed if each is not None and each.is_file()), None)
     if path is None:
         choose_lab(context)
-        path = find_config()
-    return path, ConfigSources(path)
-
-
-def _services(path: Path, sources: ConfigSources, seen: set[Path]) -> Iterator[dict[str, Any]]:
-    """Yield the services of a file and of those that it includes, each file once."""
-    from xenoovs.model.include import included_paths
-
-    if (real := path.resolve()) in seen:
-        return
-    seen.add(real)
-    document = _document(path, sources)
-    yield from document.get("services") or ()
-    for _, name in included_paths(document):
-        found = path.parent / name
-        for file in sources.files_in(found) if found.is_dir() else [found]:
-            yield from _services(file, sources, seen)
-
-
-def _document(path: Path, sources: ConfigSources) -> dict[str, Any]:
-    """Return the tree of a file; an empty one if it is too large."""
-    import yaml
-
-    text = sources.read(path)
-    if sources.size > _MAX_CONFIG_BYTES:
-        return {}
-    # Not by model/load.py, which checks the whole config and takes longer.
-    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}  # noqa: S506
+    return path or find_config()

@@ -14,7 +14,7 @@ from tests.command_line import SMALL_CONFIG, CommandLine
 from xenoovs.cli.main import COMMANDS, cli
 
 LARGE = SMALL_CONFIG + "# \n" * (1 << 20)
-HEAVY = {"ssl", "numpy", "aiohttp", "pydantic", "asyncio", "rich", "xenoovs.model.load", "xenoovs.engine.engine"}
+HEAVY = {"ssl", "numpy", "aiohttp", "pydantic", "asyncio", "rich", "xenoovs.model.schema", "xenoovs.engine.engine"}
 
 
 def offered(*words: str, incomplete: str = "") -> list[str]:
