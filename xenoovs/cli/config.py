@@ -23,9 +23,10 @@ from xenoovs.openflow.flow import Command, GroupMod
 from xenoovs.openflow.group import with_groups
 from xenoovs.openflow.text import render_flow, render_flow_to_send, render_group_mod
 from xenoovs.terminal.completion import complete_template
+from xenoovs.terminal.defaults import option
 from xenoovs.terminal.load import load, load_resolved
 from xenoovs.terminal.options import config_argument, findings_option
-from xenoovs.terminal.output import SarifResult, answer, echo, is_text, output_format, print_table, print_text
+from xenoovs.terminal.output import SarifResult, answer, echo, is_text, print_table, print_text
 
 if TYPE_CHECKING:
     from xenoovs.migrate.draft import Draft, DraftSwitch
@@ -161,7 +162,7 @@ def validate_command(config: Path, *, flows: bool) -> None:
     try:
         balancer = load(config, of_dpu=True)
     except ConfigError as error:
-        if output_format() == "sarif":
+        if option("output") == "sarif":
             mistakes = error.findings
             answer(dict, lambda: None, lambda: map(_mistake, mistakes))
         raise

@@ -25,7 +25,7 @@ from xenoovs.evidence.command_target import THIS_HOST
 from xenoovs.judge.findings import Conclusion, OffloadFindings, carry_over
 from xenoovs.judge.report import bridge_to_json, to_json
 from xenoovs.terminal.completion import complete_bridge, complete_service
-from xenoovs.terminal.defaults import environment_config, find_config
+from xenoovs.terminal.defaults import environment_config, find_config, option
 from xenoovs.terminal.load import check_service, load, recorded, resolved
 from xenoovs.terminal.options import (
     FILE,
@@ -42,7 +42,7 @@ from xenoovs.terminal.options import (
     switch_options,
     time_option,
 )
-from xenoovs.terminal.output import answer, echo, is_text, output_format, print_json, repeat
+from xenoovs.terminal.output import answer, echo, is_text, print_json, repeat
 from xenoovs.terminal.reach import address_commands, reach, replayed, where_of
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def verify_offload_command(
         from xenoovs.cli.compare import compare
 
         return compare(before, record[1], record[0])
-    if output_format() == "sarif":
+    if option("output") == "sarif":
         raise click.UsageError("-o sarif goes with --diff.")
     if config is None and bridge is None:
         config = environment_config() if from_dump else find_config("--bridge NAME")

@@ -340,10 +340,6 @@ _CERTIFICATE = number(
 # DPUs.
 
 
-def _states(state: DpuState | TargetState) -> dict[str, float]:
-    return {state.name.lower(): 1}
-
-
 DPUS = Table(
     lambda snapshot: (((row.name,), row) for row in snapshot.rows),
     named(
@@ -369,7 +365,7 @@ DPUS = Table(
         rack=computed("Name of its rack; empty if not known."),
         state=computed(
             "How a DPU compares with the newest generation.",
-            gauge("xenoovs_fleet_dpu_state", of=lambda dpu: _states(dpu.state), labels=("state",)),
+            gauge("xenoovs_fleet_dpu_state", of=lambda dpu: {dpu.state.name.lower(): 1}, labels=("state",)),
             json=lambda state: state.name.lower(),
             shown=text(
                 "STATE",

@@ -128,26 +128,20 @@ def collecting_json() -> Iterator[list[Any]]:
         _collected.reset(token)
 
 
-def output_format() -> str:
-    """Return the value of -o: `text`, `json` or `sarif`."""
-    return str(click.get_current_context().meta.get("output", "text"))
-
-
 def is_text() -> bool:
-    """Return whether the command prints text, for people."""
-    return output_format() == "text"
+    """Return whether the command prints text, for people, and no JSON (-o)."""
+    return bool(click.get_current_context().meta.get("output", "text") == "text")
 
 
 def answer(
-    document: Callable[[], object],
-    text: Callable[[], None],
-    findings: Callable[[], Iterable[SarifResult]] = tuple,
+    document: Callable[[], object], text: Callable[[], None], findings: Callable[[], Iterable[SarifResult]] = tuple
 ) -> None:
     """Print the answer of a command: the document of one function, or the text that another prints."""
     if is_text():
         text()
     else:
-        print_json(to_sarif(findings()) if output_format() == "sarif" else document())
+        is_sarif = click.get_current_context().meta["output"] == "sarif"
+        print_json(to_sarif(findings()) if is_sarif else document())
 
 
 def print_json(document: object) -> None:

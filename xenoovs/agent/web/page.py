@@ -76,13 +76,12 @@ def agent_json(lazy_snapshot: LazySnapshot) -> str:
 def _shown(services: tuple[ServiceView, ...]) -> tuple[ServiceView, ...]:
     if len(services) <= MAX_SERVICES:
         return services
-    return tuple(sorted(services, key=lambda service: not _is_in_trouble(service))[:MAX_SERVICES])
-
-
-def _is_in_trouble(service: ServiceView) -> bool:
-    return bool(service.unanswered) or any(
-        backend.state is BackendState.DOWN or backend.is_ejected for backend in service.backends
-    )
+    troubled = {
+        each.name
+        for each in services
+        if each.unanswered or any(one.state is BackendState.DOWN or one.is_ejected for one in each.backends)
+    }
+    return tuple(sorted(services, key=lambda service: service.name not in troubled)[:MAX_SERVICES])
 
 
 # The clients of a service as a strip: one cell for each block, or for each column if there are too many blocks.
