@@ -8,21 +8,14 @@ from typing import Any
 import click
 
 from xenoovs.terminal.defaults import option
-from xenoovs.terminal.options import configs_argument, control_option, switch_options, time_option
+from xenoovs.terminal.options import config_value, configs_argument, control_option, switch_options, time_option
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-def parse_datapath_id(text: str) -> int:
-    """Return the number of a datapath id: 16 hexadecimal digits, as ovs-vsctl prints it. Raises click.BadParameter."""
-    digits = text.strip('"').removeprefix("0x")
-    try:
-        number = int(digits, 16)
-    except ValueError:
-        number = 0
-    if not 0 < number < 1 << 64:
-        raise click.BadParameter(f"{text!r} is not a datapath id such as 0000c470bda056ac.")
-    return number
+def _datapath_id(text: str) -> int:
+    """Return the number of a datapath id, which may be as ovs-vsctl prints it. Raises click.BadParameter."""
+    return int(config_value("datapath_id")(text.strip('"').removeprefix("0x").rjust(16, "0")))
 
 
 @click.command("agent")
@@ -135,7 +128,7 @@ def _run(given: dict[str, Any], *, is_controller: bool) -> None:
 @click.option(
     "--datapath-id",
     metavar="ID",
-    callback=lambda _context, _parameter, value: None if value is None else parse_datapath_id(value),
+    type=_datapath_id,
     help="Admit only the bridge with this datapath id (16 hexadecimal digits). The same as "
     "switch.datapath_id in the config.",
 )

@@ -15,22 +15,15 @@ from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import is_tunneled
 from xenoovs.openflow.text import render_flow, render_flow_to_send
 from xenoovs.terminal.load import load_resolved
-from xenoovs.terminal.options import bridge_command, given_option
+from xenoovs.terminal.options import bridge_command, config_value, given_option
 from xenoovs.terminal.output import answer, echo
 from xenoovs.terminal.reach import endpoint, where_of
 
 _HOST_PORT, _UPLINK = "pf0hpf", "p0"
 
 
-def _device(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
-    """Check the name of a bridge or a port, which becomes part of a script."""
-    # Imported here: completion and help need no config.
-    from xenoovs.model.values import device
-
-    try:
-        return None if text is None else device(text)
-    except ValueError as error:
-        raise click.BadParameter(f"{error}.") from None
+_DEVICE = config_value("device")
+"""Checks the name of a bridge or a port, which becomes part of a script."""
 
 
 @bridge_command("tunnels")
@@ -38,14 +31,18 @@ def _device(_context: click.Context, _parameter: click.Parameter, text: str | No
     "--far-end", "backend", metavar="BACKEND", help="Print the port and the flows for the DPU that BACKEND is behind."
 )
 @click.option(
-    "--on", "target", metavar="BRIDGE", callback=_device, help="Far end: the bridge of that DPU; default: that of FILE."
+    "--on", "target", metavar="BRIDGE", type=_DEVICE, help="Far end: the bridge of that DPU; default: that of FILE."
 )
 @click.option(
-    "--host-port", callback=_device, help=f"Far end: port of that bridge towards the server.  [default: {_HOST_PORT}]"
+    "--host-port",
+    type=_DEVICE,
+    metavar="TEXT",
+    help=f"Far end: port of that bridge towards the server.  [default: {_HOST_PORT}]",
 )
 @click.option(
     "--uplink",
-    callback=_device,
+    type=_DEVICE,
+    metavar="TEXT",
     help=f"Far end: port of that bridge by which direct answers leave.  [default: {_UPLINK}]",
 )
 def tunnels_command(

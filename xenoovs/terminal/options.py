@@ -366,6 +366,21 @@ def parse_weight(text: str) -> Fraction:
         raise click.BadParameter(str(error), param_hint="WEIGHT") from None
 
 
+def config_value(name: str) -> Callable[[str], Any]:
+    """Return what reads a value as the config does, by the function of this name in model/values.py, for `type=`."""
+
+    def read(text: str) -> Any:
+        # Imported here: completion and help need no config.
+        from xenoovs.model import values
+
+        try:
+            return getattr(values, name)(text)
+        except ValueError as error:
+            raise click.BadParameter(f"{error}.") from None
+
+    return read
+
+
 INTERVAL_S = 2.0
 """Interval in which Open vSwitch reads the counters of hardware (offloaded-stats-delay)."""
 
