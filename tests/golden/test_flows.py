@@ -11,7 +11,7 @@ from tests.predicted import predict_megaflows
 from xenoovs.compile.encoding import arrives
 from xenoovs.compile.program import sorted_flows
 from xenoovs.judge.simulate.megaflows import PredictedMegaflow
-from xenoovs.judge.simulate.walk import Outcome, headers_of, tables_of
+from xenoovs.judge.simulate.walk import Walk, headers_of, tables_of
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.load import load_config
 from xenoovs.model.packet import service_of
@@ -66,7 +66,7 @@ def render_megaflow(megaflow: PredictedMegaflow) -> str:
     return f"{match} actions={','.join(megaflow.actions) or 'NORMAL'}"
 
 
-def went(outcome: Outcome, example: Example, balancer: Balancer) -> str:
+def went(outcome: Walk, example: Example, balancer: Balancer) -> str:
     """The name of the backend that got the packet, or what became of it otherwise."""
     service = service_of(balancer, example.packet)
     if service is None:

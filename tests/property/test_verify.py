@@ -25,7 +25,7 @@ from xenoovs.judge.expected import (
 )
 from xenoovs.judge.offload import check_dump
 from xenoovs.judge.simulate.megaflows import PredictedMegaflow, pipeline_of
-from xenoovs.judge.simulate.walk import Outcome, tables_of
+from xenoovs.judge.simulate.walk import Walk, tables_of
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field, Masked
 from xenoovs.openflow.text import parse_flow
@@ -133,7 +133,7 @@ def test_overridden_or_misdelivered_is_what_the_tables_send_elsewhere(foreign: l
             assert _is_reported(pipeline.predict(packet)[0], block) == is_elsewhere
 
 
-def _places(outcome: Outcome) -> list[tuple[str | None, int]]:
+def _places(outcome: Walk) -> list[tuple[str | None, int]]:
     return [(copy.port, copy.dl_dst) for copy in outcome.copies]
 
 

@@ -12,7 +12,7 @@ from xenoovs.compile.encoding import arrives
 from xenoovs.compile.program import compile_onto
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import SimulateError, SwitchError, did_you_mean, first_names
-from xenoovs.judge.simulate.walk import Copy, Headers, Outcome, headers_of, tables_of
+from xenoovs.judge.simulate.walk import Copy, Headers, Walk, headers_of, tables_of
 from xenoovs.judge.trace import TraceResult, agrees, enters_tunnel, parse_trace, render_packet
 from xenoovs.model.address import IPAddress, Mac
 from xenoovs.model.balancer import Backend, Balancer, Protocol, Service, service_ids
@@ -114,7 +114,7 @@ def trace_command(
     return EXIT_DIFFERS if check is not None and check.agrees is False else EXIT_OK
 
 
-def _check(packet: Packet, outcome: Outcome, end: RemoteEnd | None, answer: TraceResult) -> SwitchCheck:
+def _check(packet: Packet, outcome: Walk, end: RemoteEnd | None, answer: TraceResult) -> SwitchCheck:
     result = f"{answer.dl_dst or 'the same MAC'} by {', '.join(answer.ports)}" if answer.ports else "drop"
     if end is not None:
         verdict: bool | None = enters_tunnel(packet, end, answer)
@@ -128,7 +128,7 @@ def _check(packet: Packet, outcome: Outcome, end: RemoteEnd | None, answer: Trac
 
 
 def _check_recorded(
-    packet: Packet, outcome: Outcome, flows: Iterable[ObservedFlow], *, live: Collection[str] | None
+    packet: Packet, outcome: Walk, flows: Iterable[ObservedFlow], *, live: Collection[str] | None
 ) -> SwitchCheck:
     """Compare with a simulation of all flows of the bridge, as a record has no ofproto/trace."""
     try:
@@ -142,7 +142,7 @@ def _check_recorded(
     return SwitchCheck(agrees=False, text=f"the recorded flows give {result}")
 
 
-def _show(balancer: Balancer, packet: Packet, outcome: Outcome, check: SwitchCheck | None) -> None:
+def _show(balancer: Balancer, packet: Packet, outcome: Walk, check: SwitchCheck | None) -> None:
     service = service_of(balancer, packet)
     backend = _backend(balancer, packet, outcome)
     tags = [{"vlan": copy.vlan & ~TAGGED} if copy.vlan else {} for copy in outcome.copies]
@@ -176,7 +176,7 @@ def _show(balancer: Balancer, packet: Packet, outcome: Outcome, check: SwitchChe
         echo(f"switch: {click.style(check.text, fg=colour)}")
 
 
-def _answering(balancer: Balancer, outcome: Outcome) -> Service | None:
+def _answering(balancer: Balancer, outcome: Walk) -> Service | None:
     """Return the service of NAT whose flow translates an answer of its backend; None if there is none."""
     ids = service_ids(service.claim for service in every_service(balancer))
     met = {cookie_service(flow.cookie) for flow in outcome.flows}
@@ -194,7 +194,7 @@ def _translated(copy: Copy, before: Headers) -> str:
     )
 
 
-def _backend(balancer: Balancer, packet: Packet, outcome: Outcome) -> Backend | None:
+def _backend(balancer: Balancer, packet: Packet, outcome: Walk) -> Backend | None:
     service = service_of(balancer, packet)
     if service is None or not outcome.copies:
         return None

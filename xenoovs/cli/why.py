@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,10 +14,11 @@ from xenoovs.compile.offloadable.table import Version, render_version
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.diagnosis.offload import block_checker
 from xenoovs.diagnosis.reasons import find_live, find_recorded
-from xenoovs.errors import counted, first_names, worded
+from xenoovs.errors import counted, worded
 from xenoovs.evidence.collector import Collector, finish_leftovers
 from xenoovs.evidence.dump_file import NamedBridges, recorded_evidence
-from xenoovs.judge.why.diagnose import DiagnosisGroup, MegaflowFilter, Selection, describe, group, to_json
+from xenoovs.judge.why.case import Case
+from xenoovs.judge.why.diagnose import LISTED, MegaflowFilter, Selection, describe, describe_group, group, to_json
 from xenoovs.judge.why.reason import Likelihood, Reason
 from xenoovs.model.address import IPAddress
 from xenoovs.switch.tape import is_replaying
@@ -59,7 +60,6 @@ _WORD = {
     Likelihood.LIKELY: ("likely", "yellow"),
     Likelihood.POSSIBLE: ("possible", "bright_black"),
 }
-_LISTED = 3
 
 
 def _ufid(text: str) -> str:
@@ -251,21 +251,13 @@ def show(selection: Selection, *, nothing: str, has_config: bool = True) -> None
         print_text(nothing)
 
 
-def _show_group(found: DiagnosisGroup, *, has_config: bool) -> None:
-    count = len(found.diagnoses)
-    services = first_names(found.services, most=_LISTED)
-    of = f" of {services} ({first_names(found.backends, most=_LISTED)})"
-    if not has_config:
-        of = ""
-    elif not found.backends:
-        of = f" with answers of {services}" if services else " of no service"
-    head = f"{found.verdict.value}: {counted(count, 'megaflow')}{of}, {counted(found.packets, 'packet')}"
-    print_text(f"{head}, {_WHERE[found.verdict]}", indent="    ", bold=True)
-    for diagnosis in found.diagnoses[:_LISTED]:
+def _show_group(cases: Sequence[Case], *, has_config: bool) -> None:
+    print_text(f"{describe_group(cases, has_config=has_config)}, {_WHERE[cases[0].verdict]}", indent="    ", bold=True)
+    for diagnosis in cases[:LISTED]:
         print_text(f"    {diagnosis.megaflow.ufid or '(no ufid)'}  {describe(diagnosis)}", indent="      ")
-    if count > _LISTED:
-        echo(f"    and {count - _LISTED} more (all with -o json)")
-    for number, reason in enumerate(found.reasons, start=1):
+    if len(cases) > LISTED:
+        echo(f"    and {len(cases) - LISTED} more (all with -o json)")
+    for number, reason in enumerate(cases[0].reasons, start=1):
         _show_reason(number, reason)
     echo()
 

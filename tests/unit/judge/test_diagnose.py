@@ -14,7 +14,15 @@ from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.why.case import Case
-from xenoovs.judge.why.diagnose import Attribution, MegaflowFilter, Selection, diagnose, group, select_candidates
+from xenoovs.judge.why.diagnose import (
+    Attribution,
+    MegaflowFilter,
+    Selection,
+    describe_group,
+    diagnose,
+    group,
+    select_candidates,
+)
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import parse_flow
 
@@ -50,7 +58,10 @@ def test_megaflows_of_no_block_are_not_counted_as_those_of_a_service() -> None:
     other = parse_megaflow("in_port(p0),ipv4(src=0.0.0.0/0.0.0.0), packets:9, bytes:1, used:never, dp:ovs, actions:p1")
     question = MegaflowFilter(source=ip_address("198.18.0.1"))
     found = diagnose(_lineup(megaflow("dp:ovs"), other, question=question), Evidence(host()))
-    assert [(alike.services, len(alike.diagnoses)) for alike in group(found)] == [(("dns",), 1), ((), 1)]
+    assert [describe_group(alike, has_config=True) for alike in group(found)] == [
+        "SW: 1 megaflow of dns (b2), 3 packets",
+        "SW: 1 megaflow of no service, 9 packets",
+    ]
 
 
 @pytest.mark.parametrize(("used", "overrides"), [("1.0s", ["dns"]), ("9.5s", [])])

@@ -71,9 +71,9 @@ def _tables(*texts: str) -> FlowTables:
 
 def test_copies_of_a_packet() -> None:
     """It returns to its port by IN_PORT alone, an endless loop of tables drops it, and what it lacks is not set."""
-    assert _tables("priority=1 actions=output:p0").run(PACKET).copies == ()
+    assert _tables("priority=1 actions=output:p0").run(PACKET).copies == []
     assert [copy.port for copy in _tables("priority=1 actions=IN_PORT").run(PACKET).copies] == ["p0"]
-    assert _tables("priority=1 actions=resubmit(,0)").run(PACKET).copies == ()
+    assert _tables("priority=1 actions=resubmit(,0)").run(PACKET).copies == []
     (copy,) = _tables("priority=1 actions=load:0x1->NXM_OF_ARP_SPA[],output:p1").run(PACKET).copies
     assert copy.headers.get(Field.NW_SRC) == int(PACKET.source)
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timezone
 
-from xenoovs.dataclass import dataclass
 from xenoovs.datapath.certificate import AUTHORITIES, CERTIFICATE_WARNING_S, Certificate, CertificateFiles
 from xenoovs.datapath.database import PortState
 from xenoovs.datapath.fact import Fact, Unknown
+from xenoovs.datapath.tunnel_facts import TunnelFacts
 from xenoovs.judge.doctor.check import CheckResult, DoctorCase, Fix, HostCheck, set_config
 
 _CERTIFICATE = HostCheck("IPsec certificate", "without SAs no packet of the tunnel passes")
@@ -19,42 +19,37 @@ _DAY_S = 86400.0
 _LIBRESWAN = "pluto"
 
 
-@dataclass(frozen=True, slots=True)
-class _Host:
-    """What all ports share. `is_strongswan`: True also if unknown, as Debian's monitor tries strongSwan first."""
-
-    files: CertificateFiles
-    certificate: str | None
-    private_key: str | None
-    authority: str | None
-    is_strongswan: bool
+def _is_strongswan(facts: TunnelFacts) -> bool:
+    """Return True also if it is unknown, as Debian's monitor tries strongSwan first."""
+    return _LIBRESWAN not in facts.programs
 
 
 def check_certificates(case: DoctorCase) -> Iterator[CheckResult]:
     """Check what ports with remote_cert or remote_name need; a host without such ports has no row."""
-    facts, database = case.host.tunnels, case.database
+    facts = case.host.tunnels
     if facts is None:
         return
-    certificate, key, authority = (database.config.get(name) for name in ("certificate", "private_key", "ca_cert"))
-    host = _Host(facts.files, certificate, key, authority, is_strongswan=_LIBRESWAN not in facts.programs)
+    files = tuple(case.database.config.get(name) for name in ("certificate", "private_key", "ca_cert"))
+    certificate, key, authority = files
     states = (case.interface(name) for name in dict.fromkeys(end.port for end in facts.ends if end.is_encrypted))
     ports = [state for state in states if state is not None]
     by_certificate = [port for port in ports if "psk" not in port.options and _remote(port)]
-    yield from _check_shared_keys(host, ports)
+    if any(files):
+        yield from _check_shared_keys(ports)
     if not by_certificate:
         return
-    if not host.certificate or not host.private_key:
+    if not certificate or not key:
         named_files = ("certificate=/etc/keys/HOST-cert.pem", "private_key=/etc/keys/HOST-privkey.pem")
         fix = Fix(tuple(set_config(*each.split("=")) for each in named_files))
         seen = f"other_config has no certificate and private_key, so {_names(by_certificate)} gets no policy"
         yield _CERTIFICATE.wrong(seen, fix=fix)
         return
     needs_authority = [port for port in by_certificate if "remote_cert" not in port.options]
-    yield _own(host, host.certificate, by_authority=bool(needs_authority))
-    yield _key(host, host.certificate, host.private_key)
+    yield _own(facts.files, certificate, authority, by_authority=bool(needs_authority))
+    yield _key(facts, certificate, key)
     if needs_authority:
-        yield _authority(host, needs_authority)
-    yield from _check_remotes(host, by_certificate)
+        yield _authority(facts, authority, needs_authority)
+    yield from _check_remotes(facts.files, certificate, by_certificate)
 
 
 def _remote(port: PortState) -> str | None:
@@ -65,22 +60,21 @@ def _names(ports: list[PortState]) -> str:
     return ", ".join(port.name for port in ports)
 
 
-def _check_shared_keys(host: _Host, ports: list[PortState]) -> Iterator[CheckResult]:
-    """Check that ports with a pre-shared key are not refused (_is_valid_tunnel_conf() of ovs-monitor-ipsec.in)."""
-    if host.certificate or host.private_key or host.authority:
-        for port in ports:
-            if "psk" in port.options:
-                seen = "ovs-monitor-ipsec takes no pre-shared key while other_config has a certificate"
-                yield _CERTIFICATE.wrong(seen, port.name)
+def _check_shared_keys(ports: list[PortState]) -> Iterator[CheckResult]:
+    """Report ports with a pre-shared key, which are refused (_is_valid_tunnel_conf() of ovs-monitor-ipsec.in)."""
+    for port in ports:
+        if "psk" in port.options:
+            seen = "ovs-monitor-ipsec takes no pre-shared key while other_config has a certificate"
+            yield _CERTIFICATE.wrong(seen, port.name)
 
 
-def _read(host: _Host, path: str) -> Fact[Certificate]:
+def _read(files: CertificateFiles, path: str) -> Fact[Certificate]:
     """Return a certificate; Unknown with its problem if it is not valid by itself."""
-    found = host.files.certificates.get(path, Unknown("not read"))
+    found = files.certificates.get(path, Unknown("not read"))
     if isinstance(found, Unknown):
         return found
-    left_s = found.ends - host.files.read_at
-    if host.files.read_at < found.begins:
+    left_s = found.ends - files.read_at
+    if files.read_at < found.begins:
         return Unknown(f"not valid before {_date(found.begins)}: is the clock of this host right?")
     if left_s < 0:
         return Unknown(f"ended on {_date(found.ends)}")
@@ -89,9 +83,9 @@ def _read(host: _Host, path: str) -> Fact[Certificate]:
     return found
 
 
-def _read_named(host: _Host, path: str) -> Fact[Certificate]:
+def _read_named(files: CertificateFiles, path: str) -> Fact[Certificate]:
     """Return a certificate with a common name; Unknown with its problem otherwise."""
-    found = _read(host, path)
+    found = _read(files, path)
     if isinstance(found, Unknown) or found.name is not None:
         return found
     return Unknown(
@@ -110,11 +104,11 @@ def _judged(path: str, found: Fact[Certificate]) -> CheckResult:
     return _CERTIFICATE.ok(f"{found.name or found.subject}, until {_date(found.ends)}", path)
 
 
-def _own(host: _Host, path: str, *, by_authority: bool) -> CheckResult:
-    found = _read_named(host, path)
+def _own(files: CertificateFiles, path: str, authority: str | None, *, by_authority: bool) -> CheckResult:
+    found = _read_named(files, path)
     if by_authority and not isinstance(found, Unknown):
-        if host.files.is_signed is False:
-            found = Unknown(f"{host.authority} did not sign it")
+        if files.is_signed is False:
+            found = Unknown(f"{authority} did not sign it")
         elif found.name not in found.names:
             # strongSwan identifies itself by its whole subject then ("not confirmed by certificate"); Libreswan refuses
             # it ("contains no subjectAltName extension to match ID_FQDN").
@@ -122,13 +116,13 @@ def _own(host: _Host, path: str, *, by_authority: bool) -> CheckResult:
     return _judged(path, found)
 
 
-def _key(host: _Host, certificate: str, path: str) -> CheckResult:
-    key, found = host.files.private_key, host.files.certificates.get(certificate)
+def _key(facts: TunnelFacts, certificate: str, path: str) -> CheckResult:
+    key, found = facts.files.private_key, facts.files.certificates.get(certificate)
     if key is None or isinstance(key, Unknown):
         return _CERTIFICATE.wrong("not read" if key is None else key.reason, path)
     if isinstance(found, Certificate) and found.public_key != key.public_key:
         return _CERTIFICATE.wrong(f"is not the key of {certificate}", path)
-    if host.is_strongswan and not key.is_rsa:
+    if _is_strongswan(facts) and not key.is_rsa:
         # config_tunnel() of StrongSwanHelper in ovs-monitor-ipsec writes `: RSA FILE`.
         return _CERTIFICATE.wrong("is no RSA key, and ovs-monitor-ipsec gives strongSwan no other kind", path)
     if key.is_readable_by_all:
@@ -137,14 +131,13 @@ def _key(host: _Host, certificate: str, path: str) -> CheckResult:
     return _CERTIFICATE.ok(f"the key of {certificate}", path)
 
 
-def _authority(host: _Host, ports: list[PortState]) -> CheckResult:
-    path = host.authority
+def _authority(facts: TunnelFacts, path: str | None, ports: list[PortState]) -> CheckResult:
     if not path:
         seen = f"other_config has no ca_cert, so {_names(ports)} gets no policy"
         return _CERTIFICATE.wrong(seen, fix=Fix((set_config("ca_cert", "/etc/keys/cacert.pem"),)))
-    found = _read(host, path)
-    is_untrusted = isinstance(found, Certificate) and found.public_key not in host.files.authorities
-    if host.is_strongswan and is_untrusted:
+    found = _read(facts.files, path)
+    is_untrusted = isinstance(found, Certificate) and found.public_key not in facts.files.authorities
+    if _is_strongswan(facts) and is_untrusted:
         # The section `ca` that ovs-monitor-ipsec writes has no `auto=add`, and the default is `ignore`
         # (ipsec.conf(5)).
         copy = ("install", "-m", "644", path, f"{AUTHORITIES}/ovs-cacert.pem")
@@ -154,11 +147,11 @@ def _authority(host: _Host, ports: list[PortState]) -> CheckResult:
     return _judged(path, found)
 
 
-def _check_remotes(host: _Host, ports: list[PortState]) -> Iterator[CheckResult]:
-    own = host.files.certificates.get(host.certificate or "")
+def _check_remotes(files: CertificateFiles, certificate: str, ports: list[PortState]) -> Iterator[CheckResult]:
+    own = files.certificates.get(certificate)
     own_name = own.name if isinstance(own, Certificate) else None
     for path in dict.fromkeys(port.options["remote_cert"] for port in ports if "remote_cert" in port.options):
-        yield _judged(path, _read_named(host, path))
+        yield _judged(path, _read_named(files, path))
     for port in ports:
         if "remote_cert" not in port.options and own_name is not None and port.options.get("remote_name") == own_name:
             seen = f"remote_name {own_name} is the name of this host: write that of the remote's certificate"

@@ -13,7 +13,7 @@ from ipaddress import IPv4Address
 from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.megaflow import MaskedValue
 from xenoovs.judge.simulate.classifier import PREFIX_FIELDS, Classifier, Wildcards, classifier_of
-from xenoovs.judge.simulate.walk import Copy, Headers, Outcome, Walk, by_table, field_of, headers_of, slot_of
+from xenoovs.judge.simulate.walk import Copy, Headers, Walk, by_table, field_of, headers_of, slot_of
 from xenoovs.model.next_hop import remote_of_port
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import TAGGED, Field, Flow, Masked
@@ -55,16 +55,15 @@ class Pipeline:
 
     tables: dict[int, Classifier]
 
-    def predict(self, packet: Packet | Headers) -> tuple[PredictedMegaflow, Outcome]:
-        """Return the megaflow that the switch installs for this packet, and the outcome for the packet."""
+    def predict(self, packet: Packet | Headers) -> tuple[PredictedMegaflow, Walk]:
+        """Return the megaflow that the switch installs for this packet, and the way of the packet."""
         wildcards = Wildcards()
 
         def lookup(table: int, headers: Headers) -> Flow | None:
             return None if table not in self.tables else self.tables[table].lookup(headers, wildcards)
 
-        translation = _Translation(lookup, headers_of(packet), wildcards=wildcards)
-        outcome = translation.run()
-        return translation.megaflow(outcome), outcome
+        translation = _Translation(lookup, headers_of(packet), wildcards=wildcards).run()
+        return translation.megaflow(), translation
 
 
 def pipeline_of(flows: Iterable[Flow], prefix_fields: Iterable[Field] = PREFIX_FIELDS) -> Pipeline:
@@ -130,7 +129,7 @@ class _Translation(Walk):
         self.wildcards.add(Field.NW_TOS, _ECN)
         self.actions.append(f"set(tunnel(tun_id={headers.get(Field.TUN_ID):#x},dst={remote}))")
 
-    def megaflow(self, outcome: Outcome) -> PredictedMegaflow:
+    def megaflow(self) -> PredictedMegaflow:
         self.wildcards.add(Field.VLAN, TAGGED)
         masks = {field_of(slot, self.original): mask for slot, mask in self.wildcards.items()}
         if Field.ARP_OP in masks:
@@ -147,15 +146,15 @@ class _Translation(Walk):
             and (name is not Field.TCP_FLAGS or self.original.has(name))
         )
         ordered = tuple(sorted(match, key=lambda masked: masked.field.rank))
-        return PredictedMegaflow(self.original.in_port, ordered, self._actions(outcome))
+        return PredictedMegaflow(self.original.in_port, ordered, self._actions())
 
-    def _actions(self, outcome: Outcome) -> tuple[str, ...]:
-        if any(copy.port is None for copy in outcome.copies):
+    def _actions(self) -> tuple[str, ...]:
+        if any(copy.port is None for copy in self.copies):
             return ()
         # The datapath cannot rewrite ARP: ovs-vswitchd does it itself for each packet (commit_set_arp_action).
         if self.slow:
             return ("userspace(slow_path(action))",)
-        return tuple(self.actions) if outcome.copies else ("drop",)
+        return tuple(self.actions) if self.copies else ("drop",)
 
     def _is_arp_change(self, slot: Field, copy: Copy) -> bool:
         name = field_of(slot, self.original)

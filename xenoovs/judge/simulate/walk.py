@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from xenoovs.dataclass import dataclass, field
 from xenoovs.errors import SimulateError, assert_never
@@ -34,6 +35,9 @@ from xenoovs.openflow.flow import (
     exact,
     match_of,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 ICMP_PROTOCOLS = (1, 58)
 _PORT_PROTOCOLS = (6, 17, 132)
@@ -187,22 +191,15 @@ class Copy:
         return self.headers.get(Field.VLAN)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The outcome for a packet. `learned`: flows that the switch adds unless it has them; their ports are numbers."""
-
-    copies: tuple[Copy, ...]
-    flows: tuple[Flow, ...]
-    learned: tuple[Flow, ...] = ()
-
-
 class _TooDeep(Exception):
     pass
 
 
 @dataclass(slots=True)
 class Walk:
-    """One packet on its way. `headers`: as they are now. `live`: ports with a link; None for all."""
+    """One packet on its way, and what became of it. `headers`: as they are now. `live`: ports with a link; None for
+    all. `flows`: those that it met. `learned`: flows that the switch adds unless it has them; their ports are
+    numbers."""
 
     lookup: Lookup
     headers: Headers
@@ -217,13 +214,14 @@ class Walk:
     def sent(self, copy: Copy) -> None:
         """Called when a copy is sent."""
 
-    def run(self) -> Outcome:
+    def run(self) -> Self:
         """Send the packet into table 0. Raises SimulateError for an unsupported action."""
         try:
             self.enter(0, 0)
         except _TooDeep:
-            return Outcome((), tuple(self.flows))
-        return Outcome(tuple(self.copies), tuple(self.flows), tuple(self.learned))
+            self.copies.clear()
+            self.learned.clear()
+        return self
 
     def enter(self, table: int, depth: int) -> None:
         if depth > MAX_DEPTH or len(self.flows) > MAX_RESUBMITS:
@@ -288,8 +286,8 @@ class FlowTables:
         """Return the first matching flow of highest priority; OpenFlow leaves undefined which of several matches."""
         return next((flow for flow in self.flows.get(table, ()) if matches(flow.match, headers)), None)
 
-    def run(self, packet: Packet | Headers, *, live: Collection[str] | None = None) -> Outcome:
-        """Return the outcome for a packet. `live`: as in Walk. Raises SimulateError for an unsupported action."""
+    def run(self, packet: Packet | Headers, *, live: Collection[str] | None = None) -> Walk:
+        """Return the way of a packet. `live`: as in Walk. Raises SimulateError for an unsupported action."""
         return Walk(self.lookup, headers_of(packet), live).run()
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cache
 
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.ipsec import address_text
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, Verdict, match_of, verdict_of
 from xenoovs.datapath.outer import encapsulations
-from xenoovs.errors import counted
+from xenoovs.errors import counted, first_names
 from xenoovs.evidence.evidence import Evidence, Shape
 from xenoovs.evidence.samples import NO_GROWTH, Growth, PortFinding
 from xenoovs.judge.chains import ChainLink, link_chains
@@ -51,6 +51,8 @@ from xenoovs.model.address import IPAddress
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import render_match
 
+LISTED = 3
+"""Most services, backends or megaflows of one group that are shown as text."""
 _MAX_CANDIDATES = 100_000
 """Most megaflows to diagnose; each takes about 2 kB."""
 
@@ -290,36 +292,26 @@ def _comes_from(megaflow: Megaflow, source: IPAddress) -> bool:
     return matched is not None and int(source) & matched.mask == matched.value
 
 
-@dataclass(frozen=True, slots=True)
-class DiagnosisGroup:
-    """Megaflows with the same verdict for the same reasons; all are of blocks, of answers, or of no service."""
-
-    verdict: Verdict
-    reasons: tuple[Reason, ...]
-    diagnoses: tuple[Case, ...]
-
-    @property
-    def services(self) -> tuple[str, ...]:
-        names = (found.answers if found.block is None else (found.block.service,) for found in self.diagnoses)
-        return tuple(sorted({name for found in names for name in found}))
-
-    @property
-    def backends(self) -> tuple[str, ...]:
-        return tuple(sorted({found.block.backend for found in self.diagnoses if found.block}))
-
-    @property
-    def packets(self) -> int:
-        return sum(found.megaflow.packets for found in self.diagnoses)
-
-
-def group(diagnoses: Iterable[Case]) -> tuple[DiagnosisGroup, ...]:
+def group(diagnoses: Iterable[Case]) -> list[list[Case]]:
+    """Return the cases with the same verdict for the same reasons together, the largest group first. All of a group are
+    of blocks, of answers, or of no service."""
     by_key: dict[tuple[object, ...], list[Case]] = {}
     for found in diagnoses:
         kind = found.block is None, bool(found.answers)
         key = (found.verdict, *kind, tuple((reason.cause, reason.text) for reason in found.reasons))
         by_key.setdefault(key, []).append(found)
-    groups = (DiagnosisGroup(found[0].verdict, found[0].reasons, tuple(found)) for found in by_key.values())
-    return tuple(sorted(groups, key=lambda group: -len(group.diagnoses)))
+    return sorted(by_key.values(), key=lambda cases: -len(cases))
+
+
+def describe_group(cases: Sequence[Case], *, has_config: bool) -> str:
+    """Return verdict, number, services and packets of a group."""
+    names = (each.answers if each.block is None else (each.block.service,) for each in cases)
+    services = first_names(sorted({name for of in names for name in of}), most=LISTED)
+    of = f" with answers of {services}" if services else " of no service"
+    if backends := sorted({each.block.backend for each in cases if each.block}):
+        of = f" of {services} ({first_names(backends, most=LISTED)})"
+    packets = counted(sum(each.megaflow.packets for each in cases), "packet")
+    return f"{cases[0].verdict.value}: {counted(len(cases), 'megaflow')}{of if has_config else ''}, {packets}"
 
 
 def describe(found: Case) -> str:
