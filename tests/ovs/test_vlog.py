@@ -100,8 +100,8 @@ def test_a_log_that_was_rotated_but_not_reopened_is_still_heard(own_ovs: DummyOv
     for is_kept in (True, False):
         if not is_kept:
             rotated.unlink()
-        with _listener(own_ovs.ovs).raised() as (_, position):
-            assert position.offset > 0
+        with _listener(own_ovs.ovs).raised() as (_, before):
+            assert before.st_size > 0
 
 
 def test_only_what_is_logged_meanwhile_is_heard(dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:

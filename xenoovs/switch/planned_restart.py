@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
-from xenoovs.dataclass import dataclass
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.database import BridgeState
 from xenoovs.errors import FlowsNotRestored, ReadBackDiffers, SwitchError
 from xenoovs.regex import regex
@@ -65,10 +65,12 @@ _TABLE_NAMED = regex(r"\btable=[^0-9]|resubmit\(,[^0-9]")
 
 @dataclass(frozen=True, slots=True)
 class SavedTables:
-    """The lines of `ovs-ofctl dump-flows --no-stats` and `dump-groups` for one bridge."""
+    """The lines of `ovs-ofctl dump-flows --no-stats` and `dump-groups` for one bridge. `ports`: its working ports at a
+    planned restart; the flows are restored when these work."""
 
     flows: tuple[str, ...]
     groups: tuple[str, ...]
+    ports: tuple[str, ...] = ()
 
     @property
     def bundle(self) -> str:
@@ -126,15 +128,6 @@ class PlannedRestart:
     of_ovn: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Saved:
-    """The tables of one bridge. `ports`: working ports; flows are restored when these work. `file`: the same tables."""
-
-    tables: SavedTables
-    ports: tuple[str, ...]
-    file: Path
-
-
 def planned_restart(
     switch: Switch,
     endpoint: Endpoint,
@@ -159,32 +152,37 @@ def planned_restart(
             restart()
         finally:
             now = time.monotonic()
-            _put_back(switch, endpoint, saved, deadline=now + max(timeout_s, _SLOWER * (now - began)))
+            _put_back(switch, endpoint, directory, saved, deadline=now + max(timeout_s, _SLOWER * (now - began)))
     gap_s = time.monotonic() - began
-    for each in saved.values():
-        each.file.unlink(missing_ok=True)
+    for bridge in saved:
+        _file(directory, bridge).unlink(missing_ok=True)
     return PlannedRestart(
         gap_s,
-        {bridge: len(each.tables.flows) for bridge, each in saved.items()},
-        {bridge: len(each.tables.groups) for bridge, each in saved.items()},
+        {bridge: len(each.flows) for bridge, each in saved.items()},
+        {bridge: len(each.groups) for bridge, each in saved.items()},
         of_ovn,
     )
 
 
-def _save(endpoint: Endpoint, directory: Path, states: Iterable[BridgeState]) -> dict[str, _Saved]:
-    saved: dict[str, _Saved] = {}
+def _file(directory: Path, bridge: str) -> Path:
+    return directory / f"xenoovs-restart-{bridge}.bundle"
+
+
+def _save(endpoint: Endpoint, directory: Path, states: Iterable[BridgeState]) -> dict[str, SavedTables]:
+    saved: dict[str, SavedTables] = {}
     for state in states:
         tables = dump_tables(endpoint, state.name)
-        file = directory / f"xenoovs-restart-{state.name}.bundle"
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(_file(directory, state.name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w") as stream:
             stream.write(tables.bundle)
         ports = tuple(port for port in state.ofports if port != state.name)
-        saved[state.name] = _Saved(tables, ports, file)
+        saved[state.name] = replace(tables, ports=ports)
     return saved
 
 
-def _put_back(switch: Switch, endpoint: Endpoint, saved: Mapping[str, _Saved], *, deadline: float) -> None:
+def _put_back(
+    switch: Switch, endpoint: Endpoint, directory: Path, saved: Mapping[str, SavedTables], *, deadline: float
+) -> None:
     failed: dict[str, str] = {}
     for bridge, tables in saved.items():
         try:
@@ -193,9 +191,9 @@ def _put_back(switch: Switch, endpoint: Endpoint, saved: Mapping[str, _Saved], *
         except SwitchError as error:
             failed[bridge] = str(error)
     if failed:
-        raise FlowsNotRestored(reasons=failed, files={bridge: str(saved[bridge].file) for bridge in failed})
+        raise FlowsNotRestored(reasons=failed, files={name: str(_file(directory, name)) for name in failed})
 
 
-def _restore(switch: Switch, endpoint: Endpoint, bridge: str, saved: _Saved) -> None:
+def _restore(switch: Switch, endpoint: Endpoint, bridge: str, saved: SavedTables) -> None:
     require_ports(switch, bridge, saved.ports)
-    restore_tables(endpoint, bridge, saved.tables)
+    restore_tables(endpoint, bridge, saved)

@@ -69,27 +69,22 @@ _POLICE = 1
 """TCA_POLICE_TBF: struct tc_police, which begins with that index."""
 
 
-@dataclass(frozen=True, slots=True)
-class FilterParent:
-    """The place of rules: the ingress qdisc of a device, or a block that devices share (`ifindex` BLOCK_IFINDEX).
+def place_of_rules(ifindex: int, parent: int = INGRESS_PARENT, *, handle: int = 0, info: int = 0) -> bytes:
+    """Return a struct tcmsg: the ingress qdisc of a device, or a block that devices share (`ifindex` BLOCK_IFINDEX).
 
     `parent`: the parent in a new rule becomes that of all rules of the qdisc (block->classid of net/sched/cls_api.c),
     so a trial rule must have the parent of the other rules.
     """
-
-    ifindex: int
-    parent: int = INGRESS_PARENT
-
-    def pack(self, *, handle: int = 0, info: int = 0) -> bytes:
-        """Return a struct tcmsg."""
-        return TCMSG.pack(0, self.ifindex, handle, self.parent, info)
+    return TCMSG.pack(0, ifindex, handle, parent, info)
 
 
 @dataclass(frozen=True, slots=True)
 class FlowerRule:
-    """One rule. `protocol`: EtherType, host order. `cookie`: of its first action with one. `options`: the rest."""
+    """One rule. `ifindex`, `parent`: as in `place_of_rules`. `protocol`: EtherType, host order. `cookie`: of its first
+    action with one. `options`: the rest."""
 
-    place: FilterParent
+    ifindex: int
+    parent: int
     preference: int
     protocol: int
     handle: int
@@ -116,7 +111,8 @@ def parse_rule(body: bytes) -> FlowerRule | None:
         return None
     options = decode_attributes(nested)
     return FlowerRule(
-        place=FilterParent(ifindex, parent),
+        ifindex=ifindex,
+        parent=parent,
         preference=info >> 16,
         protocol=_swap16(info & 0xFFFF),
         handle=handle,
@@ -233,7 +229,7 @@ _HANDLE = 0x786F7072
 class _Trial:
     """The place of the trial rule: enough to delete it in another process.
 
-    `device`, `device_index`: of the port. `ifindex`, `parent`: as in `FilterParent`.
+    `device`, `device_index`: of the port. `ifindex`, `parent`: as in `place_of_rules`.
     """
 
     device: str
@@ -245,13 +241,14 @@ class _Trial:
     chain: int | None
 
     @property
-    def place(self) -> FilterParent:
-        return FilterParent(self.ifindex, self.parent)
+    def place(self) -> bytes:
+        return place_of_rules(self.ifindex, self.parent)
 
     def body(self, *attributes: tuple[int, bytes]) -> bytes:
         """Return the message that deletes the rule, or adds it with its options in `attributes`."""
         chain = () if self.chain is None else ((TCA_CHAIN, struct.pack("=I", self.chain)),)
-        head = self.place.pack(handle=_HANDLE, info=self.preference << 16 | _swap16(self.protocol))
+        info = self.preference << 16 | _swap16(self.protocol)
+        head = place_of_rules(self.ifindex, self.parent, handle=_HANDLE, info=info)
         return head + encode_attributes(((TCA_KIND, b"flower\0"), *chain, *attributes))
 
     def find(self, bodies: Iterable[bytes]) -> bytes | None:
@@ -292,30 +289,32 @@ class SkipSwProber:
         ifindex = _ifindex(device)
         if ifindex is None:
             return {}
-        bodies = self._dump(RTM_GETTFILTER, self._place(ifindex).pack())
+        bodies = self._dump(RTM_GETTFILTER, self._place(ifindex))
         free = _free_preferences(bodies)
         found = {rule.cookie.hex(): rule for body in bodies if (rule := parse_rule(body)) and rule.cookie}
         return {
-            cookie: self._try_near(rule, device, ifindex, free=free)
+            cookie: self._try_near(rule, device, ifindex, free, _above(bodies))
             for cookie, rule in found.items()
             if cookie in cookies and not rule.in_hw and not rule.skip_hw
         }
 
-    def _try_near(self, rule: FlowerRule, device: str, ifindex: int, *, free: _FreePreferences) -> DriverAnswer:
+    def _try_near(
+        self, rule: FlowerRule, device: str, ifindex: int, near: Iterable[int], above: int | None
+    ) -> DriverAnswer:
         """Try the rule at one preference after the other, until the answer is not about the trial itself.
 
         If the driver accepts it there, it may have refused the rule for its own, higher preference. A trial at a
         preference above all others shows that.
         """
         answers = list[DriverAnswer]()
-        for tried in free.near:
+        for tried in near:
             answers.append(self._try(_trial_of(rule, device, ifindex, preference=tried), rule))
             if not answers[-1].is_about_trial:
                 break
         # The first preference is the nearest one to that of the rule.
         answer = answers[0] if answers[-1].is_about_trial else answers[-1]
-        if answer.is_accepted and free.above is not None and rule.preference > tried:
-            as_high = self._try(_trial_of(rule, device, ifindex, preference=free.above), rule)
+        if answer.is_accepted and above is not None and rule.preference > tried:
+            as_high = self._try(_trial_of(rule, device, ifindex, preference=above), rule)
             if as_high.error is not None and as_high.is_about_trial:
                 answer = replace(as_high, is_about_trial=False)
         words = dict.fromkeys(each.message for each in answers if each.message not in (None, answer.message))
@@ -326,7 +325,7 @@ class SkipSwProber:
         self._journal.write(asdict(trial))
         try:
             self.netlink.request(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, body)
-            held = trial.find(self._dump(RTM_GETTFILTER, trial.place.pack()))
+            held = trial.find(self._dump(RTM_GETTFILTER, trial.place))
             accepted = None if held is None else parse_rule(held)
             return DriverAnswer(None, is_about_trial=accepted is None or _essence(rule) != _essence(accepted))
         except Refused as refused:
@@ -356,20 +355,20 @@ class SkipSwProber:
             self.netlink.request(RTM_DELTFILTER, 0, body)
         except Refused as refused:
             # Most often it was never there: the driver refused it. What counts is that it is not there now.
-            if trial.find(self._dump(RTM_GETTFILTER, trial.place.pack())) is not None:
+            if trial.find(self._dump(RTM_GETTFILTER, trial.place)) is not None:
                 raise SwitchError(
                     f"cannot delete the trial rule at preference {trial.preference} of {trial.device}: {refused}"
                 ) from None
 
-    def _place(self, ifindex: int) -> FilterParent:
+    def _place(self, ifindex: int) -> bytes:
         """Return the place of the ingress rules of a device."""
         for body in self._dump(RTM_GETQDISC, TCMSG.pack(0, ifindex, 0, 0, 0)):
             _, index, _, parent, _ = TCMSG.unpack_from(body)
             if index == ifindex and parent == _INGRESS:
                 block = find_attribute(decode_attributes(body[TCMSG.size :]), TCA_INGRESS_BLOCK)
                 if block is not None:
-                    return FilterParent(BLOCK_IFINDEX, struct.unpack("=I", block)[0])
-        return FilterParent(ifindex)
+                    return place_of_rules(BLOCK_IFINDEX, struct.unpack("=I", block)[0])
+        return place_of_rules(ifindex)
 
     def _dump(self, kind: int, body: bytes) -> list[bytes]:
         try:
@@ -379,29 +378,22 @@ class SkipSwProber:
 
 
 def _trial_of(rule: FlowerRule, device: str, device_index: int, *, preference: int) -> _Trial:
-    place = rule.place
-    return _Trial(device, device_index, place.ifindex, place.parent, preference, rule.protocol, rule.chain)
+    return _Trial(device, device_index, rule.ifindex, rule.parent, preference, rule.protocol, rule.chain)
 
 
-@dataclass(frozen=True, slots=True)
-class _FreePreferences:
-    """Preferences that no rule has: rules of one preference must have the same kind and protocol.
-
-    `near`: preferences to try, in order. `above`: one above those of all rules; None if there is none.
-    """
-
-    near: tuple[int, ...]
-    above: int | None
+def _above(bodies: Iterable[bytes]) -> int | None:
+    """Return a preference above those of all rules; None if there is none."""
+    above = max(map(preference_of, bodies), default=0) + 2
+    return above if above <= _LAST_PREFERENCE else None
 
 
-def _free_preferences(bodies: Iterable[bytes]) -> _FreePreferences:
-    """Return the preferences to try.
+def _free_preferences(bodies: Iterable[bytes]) -> tuple[int, ...]:
+    """Return the preferences to try, in order: rules of one preference must have the same kind and protocol.
 
     The first is near those of Open vSwitch, which drivers accept. The next higher one stays free, as Open vSwitch uses
     it for its next protocol (lib/netdev-offload-tc.c, get_next_available_prio).
     """
     used = set(map(preference_of, bodies))
-    above = max(used, default=0) + 2
     near = [number for number in range(2, _LAST_NEAR + 1) if number not in used]
     next_one = max((number for number in used if number <= _LAST_NEAR), default=1) + 1
     ordered = sorted(near, key=lambda number: (number <= next_one, number))
@@ -409,7 +401,7 @@ def _free_preferences(bodies: Iterable[bytes]) -> _FreePreferences:
     found = (*ordered[:2], *(() if far is None else (far,)))
     if not found:
         raise SwitchError("no preference is free for a trial rule")
-    return _FreePreferences(found, above if above <= _LAST_PREFERENCE else None)
+    return found
 
 
 def _ifindex(device: str) -> int | None:

@@ -5,6 +5,7 @@ Levels and rate limits: ovs-appctl(8), "LOGGING COMMANDS"; names of modules: VLO
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from xenoovs.regex import regex
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.undo_journal import VLOG, UndoJournal
-from xenoovs.switch.vswitchd import LogPosition, Process, find_process, log_position, read_log
+from xenoovs.switch.vswitchd import Process, find_process, log_state, read_log
 
 _LEVEL = "(?:OFF|EMER|ERR|WARN|INFO|DBG)"
 _LINE = regex(
@@ -69,18 +70,18 @@ class OffloadLog:
     def listen(self, *, seconds: float, reinstall: bool) -> str:
         """Return the log of these `seconds` at debug level. `reinstall`: purge megaflows, as each new one is logged."""
         appctl = Appctl(self.endpoint)
-        with self.raised() as (process, position):
+        with self.raised() as (process, before):
             if reinstall:
                 appctl.run("revalidator/purge")
             time.sleep(seconds)
-        return read_log(process, since=position)
+        return read_log(process, since=before)
 
     @contextmanager
-    def raised(self) -> Iterator[tuple[Process, LogPosition]]:
-        """Raise levels within the context, which is the process and the end of its log before."""
+    def raised(self) -> Iterator[tuple[Process, os.stat_result]]:
+        """Raise levels within the context, which is the process and the state of its log before."""
         process = find_process(self.endpoint)
-        position = log_position(process) if process is not None else None
-        if process is None or position is None:
+        before = log_state(process) if process is not None else None
+        if process is None or before is None:
             raise SwitchError(
                 "ovs-vswitchd writes no log file that can be read here; start it with --log-file, and run xenoovs "
                 "as root on the host where it runs"
@@ -91,7 +92,7 @@ class OffloadLog:
             self._journal.write({**asdict(process), "modules": [asdict(module) for module in modules]})
             try:
                 self._raise(modules)
-                yield process, position
+                yield process, before
             finally:
                 self._put_back(find_process(self.endpoint))
 

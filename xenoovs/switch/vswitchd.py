@@ -42,14 +42,6 @@ class Process:
         return read_link(_PROC / str(self.pid) / "ns" / "net")
 
 
-@dataclass(frozen=True, slots=True)
-class LogPosition:
-    """A position in the log. `inode` shows whether the file is still the same, as logrotate(8) may change it."""
-
-    inode: int
-    offset: int
-
-
 def find_process(endpoint: Endpoint) -> Process | None:
     """The ovs-vswitchd of the pid file in the run directory; None if it does not run, or not among our processes."""
     pid = pid_of(endpoint, "ovs-vswitchd")
@@ -79,30 +71,28 @@ def place_of(endpoint: Endpoint) -> Netns:
     return HERE if isinstance(place, Unknown) else place
 
 
-def log_position(process: Process) -> LogPosition | None:
-    """Return the present end of the log; None if it writes none that we may read."""
+def log_state(process: Process) -> os.stat_result | None:
+    """Return which file the log is, and its size; None if it writes none that we may read."""
     path = _log(process)
-    if path is None:
-        return None
     with suppress(OSError):
-        state = path.stat()
-        return LogPosition(state.st_ino, state.st_size)
+        return None if path is None else path.stat()
     return None
 
 
-def read_log(process: Process, *, since: LogPosition | None = None) -> str:
-    """The log from `since` on, or its last 16 MiB. Empty where there is none, or none that we may read."""
+def read_log(process: Process, *, since: os.stat_result | None = None) -> str:
+    """The log from the end of `since` on, or its last 16 MiB. Empty where there is none, or none that we may read."""
     return asked(("tail", "ovs-vswitchd.log"), lambda: _tail(process, since)) or ""
 
 
-def _tail(process: Process, since: LogPosition | None) -> str:
+def _tail(process: Process, since: os.stat_result | None) -> str:
     path = _log(process)
     if path is None:
         return ""
     with suppress(OSError), path.open("rb") as file:
         state = os.fstat(file.fileno())
-        is_same = since is not None and since.inode == state.st_ino and since.offset <= state.st_size
-        start = since.offset if since is not None and is_same else 0
+        # logrotate(8) may have put another file in its place.
+        is_same = since is not None and since.st_ino == state.st_ino and since.st_size <= state.st_size
+        start = since.st_size if since is not None and is_same else 0
         file.seek(max(start, state.st_size - _TAIL_BYTES))
         return file.read().decode("utf-8", "replace")
     return ""

@@ -28,12 +28,12 @@ from xenoovs.switch.netlink import (
     kind_of,
 )
 from xenoovs.switch.skip_sw_probe import (
+    INGRESS_PARENT,
     RTM_DELTFILTER,
     RTM_GETQDISC,
     RTM_GETTFILTER,
     RTM_NEWTFILTER,
     TCMSG,
-    FilterParent,
     FlowerRule,
     SkipSwProber,
     parse_rule,
@@ -198,7 +198,8 @@ def _is_clean(kernel: FakeKernel, rules: Sequence[bytes] = tuple(RULES)) -> bool
 
 def test_rules_in_hardware_and_not() -> None:
     rule, refused = _rule(ACCEPTED), _rule(UNSUPPORTED_KEY)
-    assert (rule.place, rule.preference, rule.protocol, rule.handle) == (FilterParent(2), 2, 0x0800, 1)
+    assert (rule.ifindex, rule.parent) == (2, INGRESS_PARENT)
+    assert (rule.preference, rule.protocol, rule.handle) == (2, 0x0800, 1)
     assert (rule.in_hw, rule.skip_hw, rule.chain) == (True, False, 0)
     assert (refused.in_hw, refused.skip_hw) == (False, False)
     assert cookie_of_ufid("747874e0-ef68-432c-b711-33f2e69911dd") == REFUSED_COOKIE
@@ -283,7 +284,7 @@ def killed(path: Path) -> FakeKernel:
 def test_the_rule_of_a_killed_trial_is_deleted_with_or_without_a_next_trial(killed: FakeKernel) -> None:
     (left,) = [_rule(rule) for rule in killed.rules() if rule not in RULES]
     # In its own preference, under the same parent as the rules of Open vSwitch, and with no cookie of theirs.
-    assert (left.place, left.cookie) == (FilterParent(2), None)
+    assert (left.ifindex, left.parent, left.cookie) == (2, INGRESS_PARENT, None)
     assert 2 < left.preference <= 16
     with_trial, prober = killed.rules(), SkipSwProber(killed, killed.path.parent)
     note = killed.path.with_name("xenoovs-trial.json")
