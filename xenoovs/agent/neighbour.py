@@ -124,10 +124,10 @@ def _all_sought(balancers: Iterable[Balancer]) -> dict[Sought, tuple[str, ...]]:
 def _read_macs(addresses: Iterable[Sought]) -> dict[Sought, Mac]:
     tables = {netns: read_neighbours(netns) for netns in sorted({address.netns for address in addresses})}
     return {
-        address: parse_mac(neighbour.mac)
+        address: parse_mac(each.mac)
         for address in addresses
-        for neighbour in tables[address.netns]
-        if neighbour.address == host_of(address.address) and address.interface in ("", neighbour.device)
+        for each in tables[address.netns]
+        if each.mac and each.address == host_of(address.address) and address.interface in ("", each.device)
     }
 
 

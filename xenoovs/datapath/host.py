@@ -12,7 +12,7 @@ from xenoovs.datapath.fact import NOT_READ, Fact
 if TYPE_CHECKING:
     from xenoovs.datapath.database import Database
     from xenoovs.datapath.tc import TcFilter
-    from xenoovs.datapath.tunnel_facts import TunnelFacts
+    from xenoovs.datapath.tunnel_facts import Neighbour, TunnelFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +131,6 @@ class KernelFacts:
     modules: Fact[Mapping[str, bool]]
     hugepages_bytes: Fact[int]
     has_tc_chains: Fact[bool] = NOT_READ
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbour:
-    """An entry of the neighbour table (ip-neighbour(8)) that has a link-layer address."""
-
-    address: str
-    mac: str
-    device: str
 
 
 @dataclass(frozen=True, slots=True)

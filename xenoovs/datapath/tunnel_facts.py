@@ -103,11 +103,13 @@ def _end(bridge: BridgeState, port: PortState, remote: str) -> TunnelEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class NeighbourEntry:
+class Neighbour:
     """An entry of the neighbour table. `mac`: None if unknown. `state`: as ip-neighbour(8) prints it."""
 
+    address: str
     mac: str | None
-    state: str
+    device: str = ""
+    state: str = "REACHABLE"
 
     @property
     def is_valid(self) -> bool:
@@ -124,14 +126,14 @@ class TunnelFacts:
     ends: tuple[TunnelEnd, ...]
     routes: Mapping[str, Fact[RouteTo]] = field(default_factory=dict, hash=False)
     addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
-    neighbours: Mapping[str, NeighbourEntry] = field(default_factory=dict, hash=False)
+    neighbours: Mapping[str, Neighbour] = field(default_factory=dict, hash=False)
     cached: Mapping[str, str] = field(default_factory=dict, hash=False)
     ipsec: Fact[IpsecState] = field(default_factory=IpsecState, hash=False)
     programs: frozenset[str] = frozenset()
     files: CertificateFiles = field(default_factory=CertificateFiles, hash=False)
     ike_failures: Mapping[str, IkeFailure] = field(default_factory=dict, hash=False)
 
-    def neighbour(self, remote: str) -> tuple[str, NeighbourEntry | None] | None:
+    def neighbour(self, remote: str) -> tuple[str, Neighbour | None] | None:
         """Return the next hop to a remote with its entry, if there is one; None if no route is known."""
         route = self.routes.get(remote)
         if not isinstance(route, RouteTo):

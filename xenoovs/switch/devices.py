@@ -20,10 +20,10 @@ from xenoovs.datapath.host import (
     Eswitch,
     Feature,
     KernelFacts,
-    Neighbour,
     PortPackets,
     Subfunction,
 )
+from xenoovs.datapath.tunnel_facts import Neighbour
 from xenoovs.errors import ParseError, SwitchError
 from xenoovs.regex import regex
 from xenoovs.switch.netns import HERE, Netns
@@ -74,7 +74,6 @@ NEIGHBOURS = ("ip", "-j", "neigh", "show")
 LOOPBACK = ("ip", "-j", "address", "show", "dev", "lo")
 
 _PCI = regex(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_DEAD = frozenset(("FAILED", "INCOMPLETE"))
 
 
 @json_of("ip -j -d link show")
@@ -110,11 +109,16 @@ def parse_blocks(qdiscs: list[Row]) -> dict[str, str]:
 
 @json_of("ip -j neigh show")
 def parse_neighbours(entries: list[Row]) -> tuple[Neighbour, ...]:
-    """Return the neighbours in the answer to NEIGHBOURS that have answered."""
+    """Return the neighbours in the answer to NEIGHBOURS with those that have failed."""
     return tuple(
-        Neighbour(address=row["dst"], mac=row["lladdr"].lower(), device=row["dev"])
+        Neighbour(
+            address=row["dst"],
+            mac=row["lladdr"].lower() if "lladdr" in row else None,
+            device=row.get("dev", ""),
+            state=str(next(iter(row.get("state", ())), "NONE")),
+        )
         for row in _rows(entries)
-        if "lladdr" in row and _DEAD.isdisjoint(row.get("state", ()))
+        if "dst" in row
     )
 
 
@@ -140,7 +144,8 @@ def read_neighbours(netns: str) -> tuple[Neighbour, ...]:
     """Return the neighbours that have answered. `netns`: name, empty for that of this process. Raises SwitchError,
     ParseError."""
     inside = ["-n", netns] if netns else []
-    return parse_neighbours(run(["ip", *inside, "-j", "neigh", "show"], timeout_s=_TIMEOUT_S).stdout)
+    listed = parse_neighbours(run(["ip", *inside, "-j", "neigh", "show"], timeout_s=_TIMEOUT_S).stdout)
+    return tuple(neighbour for neighbour in listed if neighbour.is_valid)
 
 
 # Facts of the kernel in files: huge pages, modules, and of devices what an older ip(8) does not print.

@@ -20,11 +20,11 @@ from xenoovs.datapath.ipsec import (
 )
 from xenoovs.datapath.megaflow import parse_value
 from xenoovs.datapath.outer import Encapsulation
-from xenoovs.datapath.tunnel_facts import NeighbourEntry, TunnelEnd, TunnelFacts
+from xenoovs.datapath.tunnel_facts import Neighbour, TunnelEnd, TunnelFacts
 from xenoovs.errors import CommandMissing, CommandTimeout, SwitchError, SystemFailure
 from xenoovs.regex import ASCII, MULTILINE, regex
 from xenoovs.switch.appctl import Appctl
-from xenoovs.switch.devices import Row, json_of
+from xenoovs.switch.devices import NEIGHBOURS, Row, json_of, parse_neighbours
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.netns import Netns
 from xenoovs.switch.process import try_run
@@ -55,7 +55,7 @@ def read_next_hops(place: Netns, remotes: Iterable[str]) -> TunnelFacts:
     neighbours, asked_s = _neighbours(place), 0.0
     while waiting := [hop for hop in hops if (found := neighbours.get(hop)) and found.state == "INCOMPLETE"]:
         if asked_s >= _RESOLVING_S:
-            neighbours |= dict.fromkeys(waiting, NeighbourEntry(None, "FAILED"))
+            neighbours |= {hop: replace(neighbours[hop], state="FAILED") for hop in waiting}
             break
         if not is_replaying():
             time.sleep(_LOOK_AGAIN_S)
@@ -64,9 +64,9 @@ def read_next_hops(place: Netns, remotes: Iterable[str]) -> TunnelFacts:
     return TunnelFacts((), routes, neighbours=neighbours)
 
 
-def _neighbours(place: Netns) -> dict[str, NeighbourEntry]:
-    found = place.read(("ip", "-j", "neigh", "show"), parse_entries)
-    return {} if isinstance(found, Unknown) else found
+def _neighbours(place: Netns) -> dict[str, Neighbour]:
+    found = place.read(NEIGHBOURS, parse_neighbours)
+    return {} if isinstance(found, Unknown) else {each.address: each for each in found}
 
 
 def read_tunnel_facts(endpoint: Endpoint, place: Netns, ends: Iterable[TunnelEnd]) -> TunnelFacts:
@@ -111,16 +111,6 @@ def parse_addresses_by_device(links: list[Row]) -> dict[str, tuple[str, ...]]:
         row["ifname"]: tuple(info["local"] for info in row.get("addr_info", ()) if "local" in info)
         for row in links
         if "ifname" in row
-    }
-
-
-@json_of("ip -j neigh show")
-def parse_entries(entries: list[Row]) -> dict[str, NeighbourEntry]:
-    """Return the neighbours with those that have failed."""
-    return {
-        row["dst"]: NeighbourEntry(row.get("lladdr"), str(next(iter(row.get("state", ())), "NONE")))
-        for row in entries
-        if "dst" in row
     }
 
 

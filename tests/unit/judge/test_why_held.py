@@ -16,7 +16,7 @@ from xenoovs.datapath.ipsec import RouteTo
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_dump
 from xenoovs.datapath.tc import TcCounters, TcFilter, parse_tc_json, with_known_counters
-from xenoovs.datapath.tunnel_facts import NeighbourEntry, TunnelFacts
+from xenoovs.datapath.tunnel_facts import Neighbour, TunnelFacts
 from xenoovs.diagnosis.offload import growth_remarks
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.samples import DatapathSample, PortFinding, check_ports, sample_of
@@ -108,7 +108,7 @@ def _held(actions: str, *, in_hw: bool = True) -> Selection:
     return select_candidates([found], (), MegaflowFilter(ufid=UFID).selects, Evidence(filters={COOKIE: rule}))
 
 
-def _into_tunnel(remote: str, gateway: NeighbourEntry | None = None) -> Case:
+def _into_tunnel(remote: str, gateway: Neighbour | None = None) -> Case:
     """The state of the gateway to the remote, if it is known."""
     actions = f"set(tunnel(tun_id=0x1,src=192.0.2.1,{remote},ttl=64,tp_dst=4789,flags(key))),vxlan_sys_4789"
     route = {} if gateway is None else {"192.0.2.7": RouteTo("p1", None, "192.0.2.254")}
@@ -126,13 +126,13 @@ def _cases() -> dict[str, Case]:
         "a port that contradicts": _selection("no_fault", CONTRADICTED),
     }
     firsts = {title: found.candidates[0] for title, found in selections.items()}
-    answers = NeighbourEntry("02:00:00:00:00:07", "REACHABLE")
+    answers = Neighbour("192.0.2.7", "02:00:00:00:00:07")
     return {
         **{title: replace(first, evidence=replace(first.evidence, host=host())) for title, first in firsts.items()},
         "into a tunnel": _into_tunnel("dst=192.0.2.7"),
         "into a tunnel of IPv6": _into_tunnel("ipv6_dst=2001:db8::7"),
         # The reset of the NIC came first, whatever the neighbour table said.
-        "the next hop does not answer": _into_tunnel("dst=192.0.2.7", NeighbourEntry(None, "FAILED")),
+        "the next hop does not answer": _into_tunnel("dst=192.0.2.7", Neighbour("192.0.2.7", None, state="FAILED")),
         "the next hop answers": _into_tunnel("dst=192.0.2.7", answers),
     }
 

@@ -231,7 +231,7 @@ READ: dict[str, tuple[Callable[[str], object], str]] = {
     "a link of a PCI device": (parse_links, LINKS.replace("virtio2", "0000:03:00.1")),
     "ingress qdiscs": (parse_ingress, QDISCS),
     "no qdiscs": (parse_ingress, ""),
-    "neighbours that have answered": (parse_neighbours, NEIGHBOURS),
+    "neighbours": (parse_neighbours, NEIGHBOURS),
     "no neighbours": (parse_neighbours, ""),
     "addresses": (parse_addresses, LOOPBACK),
     "no addresses": (parse_addresses, ""),

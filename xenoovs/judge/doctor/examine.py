@@ -76,7 +76,7 @@ def _mac_location(case: DoctorCase, backend: RequiredBackend, port: str | None) 
         return CheckState.OK, f"the bridge has learned it on {port}"
     if isinstance(case.host.neighbours, Unknown):
         return CheckState.UNKNOWN, case.host.neighbours.reason
-    known = [f"{n.address} on {n.device}" for n in case.host.neighbours if n.mac == backend.mac]
+    known = [f"{n.address} on {n.device}" for n in case.host.neighbours if n.is_valid and n.mac == backend.mac]
     if known:
         return CheckState.OK, f"neighbour {', '.join(known)}"
     return CheckState.UNKNOWN, "neither learned by the bridge nor a neighbour of this host; compare it on the backend"

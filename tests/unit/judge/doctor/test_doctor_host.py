@@ -32,12 +32,11 @@ from xenoovs.datapath.host import (
     Eswitch,
     Feature,
     KernelFacts,
-    Neighbour,
     OffloadState,
     Subfunction,
     TcRules,
 )
-from xenoovs.datapath.tunnel_facts import TunnelFacts, tunnel_ends
+from xenoovs.datapath.tunnel_facts import Neighbour, TunnelFacts, tunnel_ends
 from xenoovs.evidence.command_target import THIS_HOST
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.doctor import doca

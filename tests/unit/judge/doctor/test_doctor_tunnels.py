@@ -19,7 +19,7 @@ from xenoovs.datapath.host import Daemon, Device, HostFacts, OffloadHistory, Off
 from xenoovs.datapath.ike_log import IkeFailure
 from xenoovs.datapath.ipsec import IpsecState, RouteTo, SecurityAssociation, parse_policies
 from xenoovs.datapath.ovn import OvnUse
-from xenoovs.datapath.tunnel_facts import NeighbourEntry, TunnelEnd, TunnelFacts, tunnel_ends
+from xenoovs.datapath.tunnel_facts import Neighbour, TunnelEnd, TunnelFacts, tunnel_ends
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.doctor.certificates import check_certificates
 from xenoovs.judge.doctor.check import DoctorCase, RemoteAnswers, RequiredKey, RequiredTunnel, Requirements
@@ -56,8 +56,8 @@ DEVICES = {
 }
 
 
-def _known(mac: str | None, state: str = "STALE") -> dict[str, NeighbourEntry]:
-    return {"192.0.2.12": NeighbourEntry(mac, state)}
+def _known(mac: str | None, state: str = "STALE") -> dict[str, Neighbour]:
+    return {"192.0.2.12": Neighbour("192.0.2.12", mac, state=state)}
 
 
 def _tunnel(
