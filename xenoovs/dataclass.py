@@ -8,13 +8,15 @@ of the records that it imports, and the others are shared.
 from __future__ import annotations
 
 import dataclasses
+import gc
+from contextlib import contextmanager
 from dataclasses import MISSING, Field, FrozenInstanceError, asdict, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 __all__ = ["MISSING", "Field", "asdict", "dataclass", "dataclass_transform", "field", "fields", "replace"]
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from dataclasses import dataclass
 
     from typing_extensions import dataclass_transform
@@ -128,3 +130,15 @@ _SHARED = {
 _TEXTS: dict[str, _Text] = {"__init__": _init, "__eq__": _comparison("__eq__", "=="), "__hash__": _hash}
 _SIGNS = {"__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}
 _ORDER = {name: _comparison(name, sign) for name, sign in _SIGNS.items()}
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Pause the collector of garbage: records that are read have no cycles, and it would walk all of them again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

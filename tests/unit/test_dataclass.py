@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import gc
 import pickle
 from collections.abc import Callable
 from itertools import count
@@ -11,7 +12,7 @@ from operator import ge, gt, le, lt
 
 import pytest
 
-from xenoovs.dataclass import dataclass, field
+from xenoovs.dataclass import dataclass, field, uncollected
 
 FROZEN = {"frozen": True, "slots": True}
 made = count(1)
@@ -149,3 +150,13 @@ def test_a_record_without_a_docstring_is_defined_without_a_signature(monkeypatch
         a: int
 
     assert (Undocumented(1).a, Undocumented.__doc__) == (1, "Undocumented")
+
+
+def test_bug_the_collector_of_garbage_ran_again_before_the_end_of_what_paused_it() -> None:
+    """A config that was read while a dump was read."""
+    seen = [gc.isenabled()]
+    with uncollected():
+        with uncollected():
+            seen.append(gc.isenabled())
+        seen.append(gc.isenabled())
+    assert [*seen, gc.isenabled()] == [True, False, False, True]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from xenoovs.compile.program import Program, compile_onto
 from xenoovs.compile.read import is_block
 from xenoovs.compile.tunnel_ports import encapsulation_to
-from xenoovs.dataclass import dataclass, replace
+from xenoovs.dataclass import dataclass, replace, uncollected
 from xenoovs.datapath.database import BridgeState
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse, cleartext, uncovered
@@ -21,7 +21,7 @@ from xenoovs.display import span
 from xenoovs.errors import CommandFailed, ParseError, SimulateError, SwitchError, counted
 from xenoovs.evidence.collector import Collector, has_held_rules
 from xenoovs.evidence.command_target import THIS_HOST, CommandTarget
-from xenoovs.evidence.dump_file import NamedBridges, open_dump, read_flows, recorded_evidence, uncollected
+from xenoovs.evidence.dump_file import NamedBridges, open_dump, read_flows, recorded_evidence
 from xenoovs.evidence.evidence import BridgePorts, Evidence
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.findings import Anomaly, OffloadFindings

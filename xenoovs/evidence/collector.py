@@ -6,10 +6,10 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
-from dataclasses import replace
 from socket import if_nameindex
 from typing import TYPE_CHECKING
 
+from xenoovs.dataclass import replace, uncollected
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.datapath.host import HostFacts
 from xenoovs.datapath.ipsec import address_text
@@ -20,7 +20,6 @@ from xenoovs.datapath.tc import cookie_of_ufid
 from xenoovs.datapath.tunnel import is_tunnel_device
 from xenoovs.errors import ParseError, SwitchError
 from xenoovs.evidence.command_target import THIS_HOST, CommandTarget
-from xenoovs.evidence.dump_file import uncollected
 from xenoovs.evidence.evidence import Evidence, ports_of
 from xenoovs.evidence.samples import DatapathSample, check_ports, sample_of
 from xenoovs.openflow.flow import Flow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import stat
@@ -326,13 +325,3 @@ def recorded_evidence(log: Path | None = None, *, version: str | None = None, co
     state = judge_offload(upcall_show="", statistics=NOT_READ, history=history)
     host = replace(UNREAD_HOST, daemon=Daemon(offload=state, history=history, flow_limit=NOT_READ))
     return replace(evidence, host=host, logs=(text,), given_version=version or logged_version(text))
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Disable the garbage collector: a large dump makes many values without cycles, whose search takes long."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import yaml
 
-from xenoovs.dataclass import dataclass, field
+from xenoovs.dataclass import dataclass, field, uncollected
 from xenoovs.errors import ConfigError, ConfigUnreadable, FileUnusable, Finding, counted, first_names
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.form import read
@@ -291,18 +289,6 @@ Weights = dict[str, Value]
 M = TypeVar("M")
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Pause the collector of garbage: nothing that is read has cycles, and it would walk all of it again and again."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
 def load_config(path: Path, *, for_lab: bool = False) -> Balancer:
     """Read a config file, and those that it includes. As parse_config. Raises ConfigUnreadable, or ConfigError with all
     findings."""
@@ -328,13 +314,13 @@ def parse_config(
     return check_config(join_config(text, file=file, sources=sources), for_lab=for_lab)
 
 
-@_uncollected()
+@uncollected()
 def join_config(text: str | bytes, *, file: str, sources: ConfigSources | None = None) -> JoinedConfig:
     """Return the tree of a config, unchecked. As parse_config."""
     return _Joiner(sources or ConfigSources(None), compose(text, file=file)).join()
 
 
-@_uncollected()
+@uncollected()
 def check_config(joined: JoinedConfig, *, for_lab: bool = False, groups: Sequence[frozenset[str]] = ()) -> Balancer:
     """Return the model of a config. `for_lab`, and raises, as parse_config; `groups`: as `claims.check_between`."""
     # Only commands that read a config need the forms, and the rules between values.
