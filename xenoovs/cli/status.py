@@ -30,6 +30,7 @@ from xenoovs.terminal.reach import reach, where_of
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
+    from xenoovs.compile.program import Program
     from xenoovs.judge.traffic import BackendTraffic, TrafficReport
     from xenoovs.model.balancer import Balancer
     from xenoovs.switch.api import Switch
@@ -144,8 +145,8 @@ def _from_bridge(balancer: Balancer, config: Path, interval_s: float) -> int:
     reports = _reports(balancer, switch, interval_s=interval_s)
 
     def show() -> int:
-        report = next(reports)
-        dead, moved = _dead_ports(switch, balancer)
+        report, program = next(reports)
+        dead, moved = _dead_ports(switch, balancer, program)
         # Imported after the reads that may fail, as it imports the engine.
         from xenoovs.cli.plan import drain_document
 
@@ -184,26 +185,22 @@ def _from_bridge(balancer: Balancer, config: Path, interval_s: float) -> int:
     return _repeated(show, 0.0)
 
 
-def _dead_ports(switch: Switch, balancer: Balancer) -> tuple[dict[str, str], tuple[SwitchMove, ...]]:
+def _dead_ports(switch: Switch, balancer: Balancer, program: Program) -> tuple[dict[str, str], tuple[SwitchMove, ...]]:
     """Return the ports of the config that carry no packets, with the reasons, and the blocks that groups send elsewhere
     as ports are dead. Missing ports show as flows that differ."""
     from xenoovs.agent.bridge_watch import moved_by_switch, port_views
-    from xenoovs.compile.program import compile_onto
 
     state = switch.describe(balancer.uplinks.bridge)
     views = (
         view for view in port_views({port.name: port for port in state.ports}, balancer) if view.ofport is not None
     )
     dead = {view.name: view.problem for view in views if view.problem}
-    if not balancer.uplinks.buckets:
-        return dead, ()
-    program = compile_onto(balancer, switch.dump_flows(state.name))
     return dead, tuple(moved_by_switch(program, state.live_ports))
 
 
-def _reports(balancer: Balancer, switch: Switch, *, interval_s: float) -> Iterator[TrafficReport]:
-    """Yield reports, each with rates since the read before it. `interval_s`: between two reads; 0 for one read without
-    rates."""
+def _reports(balancer: Balancer, switch: Switch, *, interval_s: float) -> Iterator[tuple[TrafficReport, Program]]:
+    """Yield reports with rates since the read before, and their programs. `interval_s`: between two reads; 0 for one
+    read without rates."""
     from xenoovs.compile.program import compile_onto
     from xenoovs.judge.traffic import traffic_report
 
@@ -217,9 +214,9 @@ def _reports(balancer: Balancer, switch: Switch, *, interval_s: float) -> Iterat
         if before is not None:
             # More than the interval on a slow machine.
             apart_s, pairs = now_s - before_s, zip(now.backends, before.backends, strict=True)
-            yield replace(now, backends=tuple(_with_rates(*each, apart_s) for each in pairs))
+            yield replace(now, backends=tuple(_with_rates(*each, apart_s) for each in pairs)), program
         elif interval_s == 0:
-            yield now
+            yield now, program
         before, before_s = now, now_s
         time.sleep(interval_s)
 

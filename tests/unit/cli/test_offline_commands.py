@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,20 @@ import pytest
 import yaml
 
 from tests.command_line import SMALL_CONFIG, CommandLine
+from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.unit.balancer import balancer
 from xenoovs import __version__
 from xenoovs.cli.main import COMMANDS, cli
+from xenoovs.cli.status import _dead_ports, _reports
+from xenoovs.decision.decision import DesiredState
+from xenoovs.engine.engine import Engine
 from xenoovs.errors import XenoovsError
 from xenoovs.lab.lab import LabState, write_state
 from xenoovs.lab.nic.machine import VirtualMachine
 from xenoovs.lab.target import run_in_vm
 from xenoovs.lab.topology import plan_topology
 from xenoovs.model.explain import all_keys
+from xenoovs.model.load import parse_config
 from xenoovs.model.templates import template_names
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import OvsdbServer, server_of
@@ -186,3 +192,20 @@ def test_systemd_follows_the_process_that_serves() -> None:
 def test_the_installer_installs_and_the_package_stops_each(unit: Path) -> None:
     assert f"usr/lib/systemd/system/{unit.name}" in (ROOT / "packaging/install.sh").read_text()
     assert unit.name in (ROOT / "packaging/debian/prerm").read_text()
+
+
+def test_bug_status_read_and_compiled_the_flows_of_groups_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = SMALL_CONFIG.replace("egress: p1", "egress: p1, failover: in_switch").replace(
+        "weight: 30", "weight: 30, egress: p2"
+    )
+    config = parse_config(text, file="c.yaml")
+    bridge = fake_bridge("ovsbr1", ["p0", "p1", "p2"])
+    switch = FakeSwitch(bridge)
+    Engine(switch).round(DesiredState(config), now_s=0.0)
+    dead = [replace(port, link_up=False) if port.name == "p2" else port for port in bridge.ports]
+    switch.set_ports(replace(bridge, ports=tuple(dead)))
+    report, program = next(_reports(config, switch, interval_s=0.0))
+    monkeypatch.setattr(switch, "dump_flows", None)
+    ports, moved = _dead_ports(switch, config, program)
+    assert report.is_as_configured
+    assert (list(ports), [each.backend for each in moved]) == (["p2"], ["fips3"])
