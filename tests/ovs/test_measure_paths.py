@@ -29,6 +29,8 @@ from xenoovs.measure.samples import BedKind, find_runs, read_recorded
 from xenoovs.model.load import load_config
 from xenoovs.switch.process import run
 
+pytestmark = pytest.mark.timeout(900)
+
 BALANCER = balancer(
     service(
         "dns",
