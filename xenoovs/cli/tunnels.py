@@ -34,15 +34,11 @@ _DEVICE = config_value("device")
     "--on", "target", metavar="BRIDGE", type=_DEVICE, help="Far end: the bridge of that DPU; default: that of FILE."
 )
 @click.option(
-    "--host-port",
-    type=_DEVICE,
-    metavar="TEXT",
-    help=f"Far end: port of that bridge towards the server.  [default: {_HOST_PORT}]",
+    "--host-port", type=_DEVICE, help=f"Far end: port of that bridge towards the server.  [default: {_HOST_PORT}]"
 )
 @click.option(
     "--uplink",
     type=_DEVICE,
-    metavar="TEXT",
     help=f"Far end: port of that bridge by which direct answers leave.  [default: {_UPLINK}]",
 )
 def tunnels_command(

@@ -369,16 +369,16 @@ def parse_weight(text: str) -> Fraction:
 def config_value(name: str) -> Callable[[str], Any]:
     """Return what reads a value as the config does, by the function of this name in model/values.py, for `type=`."""
 
-    def read(text: str) -> Any:
+    def text(value: str) -> Any:
         # Imported here: completion and help need no config.
         from xenoovs.model import values
 
         try:
-            return getattr(values, name)(text)
+            return getattr(values, name)(value)
         except ValueError as error:
             raise click.BadParameter(f"{error}.") from None
 
-    return read
+    return text
 
 
 INTERVAL_S = 2.0
