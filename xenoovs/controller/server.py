@@ -20,7 +20,6 @@ from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.errors import BridgeMissing, NotInOpenFlow, OtherBridge, StandingBy, SwitchError
 from xenoovs.log import info
 from xenoovs.openflow.flow import OURS, Bundle, Cookies, ObservedFlow
-from xenoovs.openflow.text import render_mac
 from xenoovs.openflow.wire.message import Port
 from xenoovs.switch.certificates import Certificates
 from xenoovs.switch.management import ManagementSwitch
@@ -233,7 +232,7 @@ def _port_state(port: Port) -> PortState:
     # Open vSwitch counts its ports in 16 bits (ovs-vswitchd.conf.db(5), column ofport).
     number, kind = port.number & 0xFFFF, "internal" if port.is_local else UNKNOWN_TYPE
     status = {"forwarding": "true" if port.is_live else "false"}
-    return PortState(port.name, number, kind, link_up=port.is_up, mac=render_mac(port.mac), bfd_status=status)
+    return PortState(port.name, number, kind, link_up=port.is_up, bfd_status=status)
 
 
 def _state(connection: BridgeConnection) -> BridgeState:

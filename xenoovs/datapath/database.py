@@ -36,7 +36,6 @@ class PortState:
     ofport: int | None = None
     type: str = "system"
     link_up: bool | None = None
-    mac: str | None = None
     error: str | None = None
     mtu: int | None = None
     iface_id: str | None = None

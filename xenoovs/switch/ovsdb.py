@@ -49,7 +49,7 @@ _EXPORTERS = ("sflow", "ipfix", "netflow")
 _PORT_COLUMNS = {
     "Bridge": ["name", "ports"],
     "Port": ["interfaces"],
-    "Interface": ["name", "type", "options", "ofport", "link_state", "mac_in_use", "error", "bfd_status"],
+    "Interface": ["name", "type", "options", "ofport", "link_state", "error", "bfd_status"],
 }
 """The columns for `follow_ports`: with all columns, each change of a counter would be an update."""
 
@@ -311,7 +311,6 @@ def _ports(tables: Tables, bridge: Mapping[str, Any]) -> Iterator[PortState]:
                     ofport=ofport if ofport is not None and ofport >= 0 else None,
                     type=row["type"] or "system",
                     link_up=None if link is None else link == "up",
-                    mac=_one(row["mac_in_use"]),
                     error=_one(row["error"]),
                     mtu=_one(row.get("mtu")),
                     iface_id=_map(row.get("external_ids")).get("iface-id"),

@@ -136,7 +136,7 @@ NOTHING: list[Any] = ["set", []]
 
 
 def interface(name: str, ofport: int, link: Any = "up") -> dict[str, Any]:
-    return {"name": name, "type": "", "ofport": ofport, "link_state": link, "mac_in_use": NOTHING, "error": NOTHING}
+    return {"name": name, "type": "", "ofport": ofport, "link_state": link, "error": NOTHING}
 
 
 FIRST = {
@@ -287,7 +287,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "Port": {"o1": {"interfaces": ["uuid", "i1"]}, "o2": {"interfaces": ["uuid", "i2"], "name": "p1"}},
     "Interface": {
         "i1": {
-            **{"name": "p0", "type": "", "ofport": -1, "link_state": NOTHING, "mac_in_use": NOTHING, "mtu": NOTHING},
+            **{"name": "p0", "type": "", "ofport": -1, "link_state": NOTHING, "mtu": NOTHING},
             "error": "could not open network device p0 (No such device)",
         },
         "i2": {
