@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from xenoovs.compile.encoding import deliver, destination_is, family_is, source_is
 from xenoovs.compile.pipeline import OTHER_PRIORITY, TUNNEL_RETURN_PRIORITY, Stage, below, cookie_of
 from xenoovs.dataclass import dataclass, replace
-from xenoovs.datapath.tunnel import BY_FLOW
+from xenoovs.datapath.tunnel import BY_FLOW, IPSEC_OPTIONS
 from xenoovs.errors import CompileError
 from xenoovs.model.address import Family, Vip
 from xenoovs.model.balancer import Balancer, Returns, Service
@@ -28,8 +28,6 @@ MARK = "xenoovs"
 _ENDS = ("remote_ip", "key")
 _WAYS = ("in_key", "out_key")
 """Keys for one direction, which override `key` (set_tunnel_config() of lib/netdev-vport.c)."""
-IPSEC_OPTIONS = ("psk", "remote_cert", "remote_name")
-"""Options of an interface that ovs-monitor-ipsec(8) reads (vswitchd.conf.db(5), "Tunnel Options: IPsec")."""
 
 BFD_MAC = "00:23:20:00:00:01"
 """The MAC to which Open vSwitch sends BFD by default. The receiver matches it by option: otherwise it matches the

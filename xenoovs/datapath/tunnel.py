@@ -36,6 +36,8 @@ def tunnel_kind(device: str | None) -> str | None:
 
 BY_FLOW = "flow"
 """The value of remote_ip, local_ip and key with which flows choose them (ovs-vswitchd.conf.db(5), table Interface)."""
+IPSEC_OPTIONS = ("psk", "remote_cert", "remote_name")
+"""Options of an interface that ovs-monitor-ipsec(8) encrypts for (vswitchd.conf.db(5), "Tunnel Options: IPsec")."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from xenoovs.datapath.ike_log import IkeFailure
 from xenoovs.datapath.ipsec import IpsecState, RouteTo
 from xenoovs.datapath.megaflow import parse_value
 from xenoovs.datapath.outer import GRE, UDP, Encapsulation
-from xenoovs.datapath.tunnel import TUNNEL_DEVICES
+from xenoovs.datapath.tunnel import IPSEC_OPTIONS, TUNNEL_DEVICES
 
 _DST_PORTS = {"vxlan": 4789, "geneve": 6081}
 """As IANA assigned them (RFC 7348, 7; RFC 8926, 7), and Open vSwitch has by default."""
@@ -23,9 +23,6 @@ _IPV6_MORE = 20
 ESP_OVERHEAD = 37
 """Bytes of ESP in transport mode with AES-GCM: header 8, IV 8, padding up to 3, trailer 2, ICV 16 (RFC 4303; RFC 4106).
 """
-
-_SECRETS = ("psk", "remote_cert", "remote_name")
-"""Options of an interface that ovs-monitor-ipsec(8) encrypts for (vswitchd.conf.db(5), "Tunnel Options: IPsec")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +94,7 @@ def _end(bridge: BridgeState, port: PortState, remote: str) -> TunnelEnd:
         local=None if local == "flow" else local,
         dst_port=dst_port,
         is_userspace=bridge.datapath_type != "system",
-        is_encrypted=any(name in port.options for name in _SECRETS),
+        is_encrypted=any(name in port.options for name in IPSEC_OPTIONS),
         has_checksum=port.options.get("csum") == "true",
     )
 

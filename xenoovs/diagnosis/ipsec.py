@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from xenoovs.compile.tunnel_ports import IPSEC_OPTIONS
 from xenoovs.datapath.fact import Fact, Unknown
+from xenoovs.datapath.tunnel import IPSEC_OPTIONS
 from xenoovs.errors import FileUnusable, InterfaceMissing, SwitchError
 from xenoovs.judge.doctor.check import RequiredKey
 from xenoovs.model.balancer import Balancer
