@@ -10,7 +10,7 @@ from typing import TypeVar
 from tests.command_line import SMALL_CONFIG
 from xenoovs.decision.decision import BackendName
 from xenoovs.fleet.plan import next_change, with_override
-from xenoovs.store.view import ACK_THIS, Changes, FleetView, Intent, IntentState
+from xenoovs.store.view import Changes, FleetView, Intent, IntentState
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -29,11 +29,10 @@ def committed(view: FleetView, changes: Changes) -> FleetView:
         name: None if each is None else replace(each, generation=view.generation + 1)
         for name, each in changes.staged.items()
     }
-    ack = view.generation + 1 if changes.ack == ACK_THIS else changes.ack
     return replace(
         view,
         generation=changes.generation or view.generation + 1,
-        ack=view.ack if ack is None else ack,
+        ack=view.generation + 1 if changes.ack else view.ack,
         wave=view.wave if changes.wave is None else changes.wave,
         switch_at_ms=view.switch_at_ms if changes.switch_at_ms is None else changes.switch_at_ms,
         removed=view.removed if changes.removed is None else changes.removed,

@@ -29,7 +29,6 @@ from xenoovs.store.replica import NO_ANSWER
 from xenoovs.store.rows import STATUSES, StoreDatabase
 from xenoovs.store.servers import create_databases, server_of, start_server
 from xenoovs.store.view import (
-    ACK_THIS,
     FORMAT,
     MAX_ERROR,
     Changes,
@@ -66,7 +65,7 @@ def test_bug_a_change_that_the_server_refused_was_taken_for_done(store: StoreSer
 
 def test_every_value_comes_back_as_it_was_written(client: StoreClient, store: StoreServer) -> None:
     dns, dpu = service("dns", "a", "b", "c", "d"), Dpu("dpu1", frozenset({"x", "y"}), "rack7", 1, is_out=True)
-    changes = Changes({"dns": dns}, {"dpu1": dpu}, {("dns", "a"): OVERRIDE}, {1: INTENT}, intent=1, ack=ACK_THIS)
+    changes = Changes({"dns": dns}, {"dpu1": dpu}, {("dns", "a"): OVERRIDE}, {1: INTENT}, intent=1, ack=True)
     assert client.commit(0, changes) is CommitOutcome.COMMITTED
     view = first_view(client)
     assert (view.generation, view.intent, view.ack) == (1, 1, 1)

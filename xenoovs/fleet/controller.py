@@ -22,15 +22,17 @@ from xenoovs.fleet.plan import (
     FleetChange,
     Memo,
     is_awaited,
+    newest_intent,
     next_change,
-    refused,
+    refusal,
+    rolling_intent,
     switch_time_ms,
 )
 from xenoovs.fleet.rollout import WaveWatch, with_baseline
 from xenoovs.fleet.snapshot import clocks_ms
 from xenoovs.log import info, warn
 from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
-from xenoovs.store.view import Action, Changes, DpuStatus, FleetView
+from xenoovs.store.view import Action, Changes, DpuStatus, FleetView, IntentState
 
 # The sign of an active controller on this host: a lock on the directory of its store.
 #
@@ -215,10 +217,10 @@ class FleetController:
             is_written = self._commit(view, changes)
         except StoreRejected as problem:
             self._warn_once(problem)
-            refusal = refused(view, problem)
-            if refusal is None:
+            newest = rolling_intent(view) or newest_intent(view)
+            if newest is None or newest.state is IntentState.CURRENT:
                 raise
-            self._commit(view, refusal)
+            self._commit(view, refusal(view, newest, str(problem)))
             return
         if is_written:
             intent = change.changes.intent or view.intent

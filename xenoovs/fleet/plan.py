@@ -57,7 +57,6 @@ from xenoovs.model.include import ConfigSources
 from xenoovs.model.values import MAX_SERVICES, site_name, split_site
 from xenoovs.partition.block import spread
 from xenoovs.store.view import (
-    ACK_THIS,
     Changes,
     Dpu,
     DpuStatus,
@@ -234,14 +233,6 @@ def next_change(
         return FleetChange(refusal(view, rolling, str(problem)))
 
 
-def refused(view: FleetView, problem: XenoovsError) -> Changes | None:
-    """Return the changes that refuse the newest intent after the store rejects it; None if it is in use already."""
-    intent = rolling_intent(view) or newest_intent(view)
-    if intent is None or intent.state is IntentState.CURRENT:
-        return None
-    return refusal(view, intent, str(problem))
-
-
 def refusal(view: FleetView, intent: Intent, reason: str) -> Changes:
     """Return the changes that refuse an intent, and take back its roll-out."""
     is_rolling = view.wave and intent.state is IntentState.ROLLING
@@ -339,7 +330,7 @@ def _with_staged(
         # Without DPUs there is no wave to wait for.
         return _towards(view, rolling, memo, ROLLED_OUT, availability)
     changes = replace(
-        changes, staged=differs, removed=None if removed == view.removed else removed, wave=wave, ack=ACK_THIS
+        changes, staged=differs, removed=None if removed == view.removed else removed, wave=wave, ack=True
     )
     return replace(change, changes=changes, steps=change.steps or towards.steps)
 

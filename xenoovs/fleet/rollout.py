@@ -23,7 +23,7 @@ from xenoovs.fleet.plan import (
     stored_services,
 )
 from xenoovs.model.values import site_name
-from xenoovs.store.view import ACK_THIS, Changes, Dpu, DpuStatus, FleetView, Intent, lacks, rows_after
+from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, Intent, lacks, rows_after
 
 # The share of a DPU's megaflows that its NIC forwards, and whether a roll-out has lowered it.
 
@@ -198,7 +198,7 @@ def next_step(
     if not members and any(not dpu.is_out for dpu in view.concerned.values()):
         return _refused(view, intent, "none of its DPUs is in service any more, so nothing shows what the config does")
     wave = next_wave(view)
-    changes = completion(view, intent) if wave is None else Changes(wave=wave, ack=ACK_THIS)
+    changes = completion(view, intent) if wave is None else Changes(wave=wave, ack=True)
     return WaveStep(changes, silent=tuple(texts))
 
 

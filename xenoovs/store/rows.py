@@ -21,7 +21,6 @@ from xenoovs.decision.decision import Blocks
 from xenoovs.errors import StoreMalformed, StoreNewer, StoreRejected
 from xenoovs.regex import regex
 from xenoovs.store.view import (
-    ACK_THIS,
     FORMAT,
     Action,
     Changes,
@@ -337,11 +336,9 @@ def operations(
         # Other programs may freeze a fleet without a new generation.
         waits.append(_wait(FREEZES.name, [], FREEZES.columns, map(FREEZES.row, freezes.values())))
     fleet: dict[str, Any] = {"generation": generation, COMMIT_ID: commit_id}
-    given = (
-        (column, getattr(changes, column)) for column in ("intent", "ack", "wave", "switch_at_ms", "removed", _SILENT)
-    )
+    given = ((column, getattr(changes, column)) for column in ("intent", "wave", "switch_at_ms", "removed", _SILENT))
     fleet |= {column: atom(value) for column, value in given if value is not None}
-    if changes.ack == ACK_THIS:
+    if changes.ack:
         fleet["ack"] = generation
     made = [*waits, {"op": "update", "table": FLEET, "where": where, "row": fleet}]
     for name, table in WRITER_TABLES.items():

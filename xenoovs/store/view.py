@@ -269,8 +269,8 @@ class Changes:
     """The changes of one transaction; all else stays as it is. In a map, None removes the row of that key.
 
     Values are whole, but of a service's blocks only those that differ are sent. Services that differ get the new
-    generation, whatever their own is. `removed`, `silent`: all names. `ack`: `ACK_THIS` for the generation of this
-    transaction. `generation`: above the one before; None for the next one. Only a restore sets it.
+    generation, whatever their own is. `removed`, `silent`: all names. `ack`: whether the DPUs of a wave
+    must apply this generation. `generation`: above the one before; None for the next one. Only a restore sets it.
     """
 
     services: Mapping[str, StoredService | None] = field(default_factory=dict)
@@ -280,7 +280,7 @@ class Changes:
     staged: Mapping[str, StoredService | None] = field(default_factory=dict)
     watches: Mapping[str, Watch | None] = field(default_factory=dict)
     intent: int | None = None
-    ack: int | None = None
+    ack: bool = False
     wave: int | None = None
     removed: frozenset[str] | None = None
     switch_at_ms: int | None = None
@@ -297,10 +297,6 @@ Value = TypeVar("Value")
 def rows_after(rows: Mapping[Key, Value], changes: Mapping[Key, Value | None]) -> dict[Key, Value]:
     """Return the rows of a map of a view after a map of `Changes`."""
     return {key: each for key, each in {**rows, **changes}.items() if each is not None}
-
-
-ACK_THIS = -1
-"""For `Changes.ack`: the generation that the transaction makes."""
 
 
 @dataclass(frozen=True, slots=True)

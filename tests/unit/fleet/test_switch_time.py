@@ -20,7 +20,7 @@ from xenoovs.fleet.plan import (
     seconds_to_wait,
     switch_time_ms,
 )
-from xenoovs.store.view import ACK_THIS, Changes, Dpu, FleetView, IntentState
+from xenoovs.store.view import Changes, Dpu, FleetView, IntentState
 
 NOW_MS = 1_800_000_000_000
 
@@ -42,7 +42,7 @@ def test_what_moves_clients_has_a_time_unless_the_operator_disables_it(view: Fle
         ("another config", later, changes, soon),
         ("another config that has its time", later, replace(changes, switch_at_ms=0), 0),
         ("the first wave", begun, next_change(begun).changes, soon),
-        ("the next wave", wave, Changes(wave=3, ack=ACK_THIS), soon),
+        ("the next wave", wave, Changes(wave=3, ack=True), soon),
         ("a roll-out that is taken back", wave, refusal(wave, intent, ""), 0),
         ("the end of a roll-out", wave, completion(wave, intent), 0),
         ("no flows", view, Changes(dpus={"dpu3": Dpu("dpu3", frozenset())}), None),
