@@ -211,18 +211,15 @@ class WaveWatch:
         self._since_s: dict[str, float] = {}
         self._silence = Silence()
 
-    def step(
-        self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float, at_most_s: float | None = None
-    ) -> WaveStep:
-        """Return the next step. Call it repeatedly. `at_most_s`: replaces the measured time if not None."""
+    def step(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float) -> WaveStep:
+        """Return the next step. Call it repeatedly."""
         wave = view.wave, view.ack
         if wave != self._wave:
             self._wave, self._began_s, self._since_s = wave, now_s, {}
-        watched_s = now_s - self._began_s if at_most_s is None else at_most_s
         lasted_s = {name: now_s - since_s for name, since_s in self._since_s.items()}
         self._silence.silent(view, statuses, now_s=now_s)
         unheard_s = self._silence.ages_s(now_s)
-        step = next_step(view, statuses, watched_s=watched_s, lasted_s=lasted_s, unheard_s=unheard_s)
+        step = next_step(view, statuses, watched_s=now_s - self._began_s, lasted_s=lasted_s, unheard_s=unheard_s)
         self._since_s = {name: self._since_s.get(name, now_s) for name in step.problems}
         return step
 
@@ -352,7 +349,7 @@ class FleetProgress:
         self._view: FleetView | None = None
         self._seen_s = 0.0
         self._watch = WaveWatch()
-        self._due_s: float | None = None
+        self._successor: tuple[WaveWatch, float] | None = None
 
     def stall(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float) -> str:
         """Return which due change no controller has written, in words; empty if one may still write it. A controller
@@ -364,10 +361,9 @@ class FleetProgress:
             is_late = now_s - self._seen_s > self._patience_s
             return "no controller has decided about the newest change" if is_late else ""
         if self._watch.step(view, statuses, now_s=now_s).changes is None:
-            self._due_s = None
+            self._successor = None
             return ""
-        if self._due_s is None:
-            self._due_s = now_s
-        watched_s = now_s - self._due_s - SETTLE_S
-        is_overdue = watched_s >= 0 and self._watch.step(view, statuses, now_s=now_s, at_most_s=watched_s).changes
+        watch, due_s = self._successor = self._successor or (WaveWatch(), now_s)
+        step = watch.step(view, statuses, now_s=max(due_s, now_s - SETTLE_S))
+        is_overdue = step.changes is not None and now_s - due_s >= SETTLE_S
         return f"no controller has written the next step of wave {view.wave}" if is_overdue else ""
