@@ -418,8 +418,7 @@ def next_unfit(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dic
         if not dpu.is_out and (not heard[name].is_fit if name in heard else dpu.is_unfit)
     }
     ranked = sorted(reported, key=lambda name: (not view.dpus[name].is_unfit, name))
-    members = sum(not dpu.is_out for dpu in view.dpus.values())
-    unfit = set(ranked[: max_unfit(members)])
+    unfit = set(ranked[: max_unfit(len(members(view.dpus)))])
     return {
         name: replace(dpu, is_unfit=name in unfit) for name, dpu in view.dpus.items() if dpu.is_unfit != (name in unfit)
     }

@@ -49,7 +49,8 @@ class FleetSnapshot:
 
     def worst_first(self) -> list[DpuRow]:
         """Return the DPUs: those that need an operator first, and within a state those with a note."""
-        return sorted(self.rows, key=lambda row: (WORST_FIRST.index(row.state), not row.note, row.name))
+        order = list(DpuState)
+        return sorted(self.rows, key=lambda row: (order.index(row.state), not row.note, row.name))
 
     @property
     def headline(self) -> tuple[str, str]:
@@ -111,9 +112,6 @@ def notices(snapshot: FleetSnapshot, drains: Mapping[str, float] = MappingProxyT
 
 
 # How DPUs compare with the newest generation, by their reports.
-
-
-WORST_FIRST = tuple(DpuState)
 
 
 @dataclass(frozen=True, slots=True)

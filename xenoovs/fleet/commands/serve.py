@@ -28,7 +28,6 @@ from xenoovs.fleet.snapshot import (
     FLEET_TABLES,
     SERVER_LIST,
     SERVERS,
-    WORST_FIRST,
     FleetSnapshot,
     notices,
 )
@@ -64,7 +63,7 @@ def fleet_page(snapshot: FleetSnapshot) -> dict[str, object]:
             ("drift", str(sum(len(row.status.drift) for row in rows)), "services differ on bridges"),
             ("databases", f"{served} of {len(snapshot.servers)}", "served by this host"),
         ],
-        "states": [("all", len(rows)), *((state.value, counts[state]) for state in WORST_FIRST)],
+        "states": [("all", len(rows)), *((state.value, counts[state]) for state in DpuState)],
         "dpus": page_table(DPUS.columns, (Row(row, None, snapshot.now_s) for row in snapshot.worst_first())),
         "servers": page_table(SERVERS.columns, SERVER_LIST.shown(snapshot)),
     }

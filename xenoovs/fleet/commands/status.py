@@ -21,7 +21,6 @@ from xenoovs.fleet.snapshot import (
     SERVER_LIST,
     SERVERS,
     TARGETS,
-    WORST_FIRST,
     FleetSnapshot,
     dpu_rows,
     notices,
@@ -193,7 +192,7 @@ def _show(
         f"{counted(len(view.service_names), 'service')}; {role}"
     )
     if counts:
-        states = ", ".join(f"{counts[state]} {state.value}" for state in reversed(WORST_FIRST) if counts[state])
+        states = ", ".join(f"{counts[state]} {state.value}" for state in reversed(DpuState) if counts[state])
         head += text_lines(f"{counted(len(snapshot.rows), 'DPU')}: {states}")
     if ends := [(row.certificate_left_s, row.name) for row in snapshot.rows if row.certificate_left_s is not None]:
         head += text_lines(f"the first certificate ends in {duration(min(ends)[0])}: that of {printable(min(ends)[1])}")

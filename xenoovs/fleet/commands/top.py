@@ -10,7 +10,7 @@ import click
 
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.fleet.commands.client import FleetStore, on_fleet
-from xenoovs.fleet.snapshot import DPUS, WORST_FIRST, DpuRow, FleetSnapshot
+from xenoovs.fleet.snapshot import DPUS, DpuRow, FleetSnapshot
 from xenoovs.fleet.watch import FleetWatch
 from xenoovs.show.column import Row
 from xenoovs.show.screen import Layout, Size, framed, is_live, line, once_size, one_column, row_after, run_live
@@ -36,7 +36,7 @@ class FleetScreen:
         """Return the screen after a key. `page`: number of rows that are shown."""
         if key in ("f", "F"):
             counts = self.snapshot.counts()
-            filters = [None, *(state for state in WORST_FIRST if counts[state] or state is self.only)]
+            filters = [None, *(state for state in DpuState if counts[state] or state is self.only)]
             return FleetScreen(self.snapshot, filters[(filters.index(self.only) + 1) % len(filters)])
         last = max(0, len(_chosen(self.snapshot, self.only)) - page)
         first = min(self.first, last)
@@ -83,7 +83,7 @@ def _head(snapshot: FleetSnapshot, width: int) -> list[str]:
     view, counts = snapshot.view, snapshot.counts()
     name, generation = ("-", "-") if view is None else (fit(one_column(view.name), 24), str(view.generation))
     leads = ", ".join(f"{each.database.value} {each.role.value}" for each in snapshot.servers)
-    states = "   ".join(f"{counts[each]} {each.value}" for each in WORST_FIRST if counts[each])
+    states = "   ".join(f"{counts[each]} {each.value}" for each in DpuState if counts[each])
     more = len(snapshot.problems) - _MAX_PROBLEMS
     return [
         line(width, (f"xenoovs fleet top  {name}  ", "bold"), snapshot.headline),
