@@ -236,6 +236,10 @@ class Votes:
             return TargetState.DOWN
         return TargetState.UP if len(self.up) >= least else TargetState.NO_QUORUM
 
+    def contradict(self, *, is_down: bool) -> bool:
+        """Return whether most witnesses vote for another state than that in the store."""
+        return self.result is (TargetState.UP if is_down else TargetState.DOWN)
+
 
 def votes_on(view: FleetView, watch: Watch, statuses: Mapping[str, DpuStatus], fit: Collection[str]) -> Votes:
     """Return the votes on a target. A witness has voted once it has reported on the generation that chose it, of this
@@ -318,10 +322,9 @@ def next_watches(
             found[target] = Watch(target, witnesses, facts.begins_down, now_ms, view.generation + 1)
             continue
         new = old
-        if old.is_down or target in reported_down:
-            result = votes_on(view, old, statuses or {}, fit).result
-            if result is not TargetState.NO_QUORUM and (result is TargetState.DOWN) is not old.is_down:
-                new = replace(new, is_down=not old.is_down, since_ms=now_ms)
+        may_change = old.is_down or target in reported_down
+        if may_change and votes_on(view, old, statuses or {}, fit).contradict(is_down=old.is_down):
+            new = replace(new, is_down=not old.is_down, since_ms=now_ms)
         if may_choose and (witnesses := candidates[kind].witnesses(target, fit)) != old.witnesses:
             new = replace(new, witnesses=witnesses, generation=view.generation + 1)
         if new is not old:

@@ -266,12 +266,6 @@ class TargetRow:
     is_unwritten: bool = False
 
     @property
-    def is_outvoted(self) -> bool:
-        """Return whether most witnesses vote for another state than that in the store."""
-        result, is_down = self.votes.result, self.state is TargetState.DOWN
-        return result is not TargetState.NO_QUORUM and is_down is not (result is TargetState.DOWN)
-
-    @property
     def problem(self) -> str:
         """Return the problem in words; empty if there is none."""
         name = f"{first_names(self.backends, most=3)} ({self.target})" if self.backends else self.target

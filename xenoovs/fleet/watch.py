@@ -10,6 +10,7 @@ from pathlib import Path
 
 from xenoovs.errors import XenoovsError
 from xenoovs.fleet.controller import is_shown
+from xenoovs.fleet.health import TargetState
 from xenoovs.fleet.rollout import FleetProgress
 from xenoovs.fleet.snapshot import (
     FleetSnapshot,
@@ -111,7 +112,8 @@ class FleetWatch:
     def _watched(self, rows: list[TargetRow]) -> list[TargetRow]:
         """Return targets, and mark those whose votes no controller has written for some time."""
         now_s, before = time.monotonic(), self._unwritten_since_s
-        since_s = {row.target: before.get(row.target, now_s) for row in rows if row.is_outvoted}
+        outvoted = (row.target for row in rows if row.votes.contradict(is_down=row.state is TargetState.DOWN))
+        since_s = {target: before.get(target, now_s) for target in outvoted}
         self._unwritten_since_s = since_s
         late = {target for target, at_s in since_s.items() if now_s - at_s >= _UNWRITTEN_S}
         return [replace(row, is_unwritten=True) if row.target in late else row for row in rows]
