@@ -30,6 +30,7 @@ from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.patience import PATIENCE_S, eventually
 from tests.unit import balancer as small
+from xenoovs import log
 from xenoovs.agent import daemon
 from xenoovs.agent.bridge_watch import PortEvent, port_events
 from xenoovs.agent.config_file import ConfigFile
@@ -523,6 +524,27 @@ def test_changes_of_ports(before: Ports | None, now: Ports, text: str, *, is_bad
     port, _, words = text.partition(" ")
     expected = (PortEvent(words, port, is_bad, needs_round),) if text else ()
     assert port_events(before, now, BALANCER) == expected
+
+
+@pytest.mark.parametrize("broken", ["engine.round", "reloader.poll"])
+def test_an_agent_whose_rounds_fail_is_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+    """A restart would not mend what fails, and the agent reports it. The watchdog is for a loop that does not run
+    (sd_notify(3), WATCHDOG=1; systemd.service(5), WatchdogSec=)."""
+    agent, sent = _agent(tmp_path, "br1", _switch("br1")), list[str]()
+    part, _, name = broken.partition(".")
+    monkeypatch.setattr(getattr(agent, part), name, Mock(side_effect=OSError(24, "Too many open files")))
+
+    def hear(message: str) -> bool:
+        sent.append(message)
+        if sent.count("WATCHDOG=1") == 3:
+            agent.stop()
+        return True
+
+    monkeypatch.setattr(daemon, "notify", hear)
+    monkeypatch.setattr(log, "notify", hear)
+    asyncio.run(asyncio.wait_for(agent.run(), PATIENCE_S))
+    assert "STATUS=this host lacks resources: [Errno 24] Too many open files" in sent
+    assert "READY=1" not in sent
 
 
 def test_ready_is_sent_once_and_again_when_it_was_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
