@@ -24,7 +24,7 @@ from xenoovs.model.balancer import AgentExit, Announce, Balancer
 from xenoovs.show.snapshot import AnnouncementView
 
 if TYPE_CHECKING:
-    from xenoovs.switch.vip_routes import BgpRoute, VipRoutes
+    from xenoovs.switch.vip_routes import VipRoutes
 
 GRACE_S = 3.0
 """How long rounds may fail until this host is not ready. A restart of Open vSwitch takes a second."""
@@ -99,8 +99,9 @@ def serving_services(last: RoundFacts) -> frozenset[str]:
     return frozenset(found)
 
 
-BgpReader = Callable[[Iterable[Vip]], Mapping[Vip, "BgpRoute"]]
-"""Returns the routes of VIPs at the BGP speaker. Blocks; raises SwitchError."""
+BgpReader = Callable[[Iterable[Vip]], Mapping[Vip, tuple[str, ...] | None]]
+"""Returns the neighbours to which the BGP speaker advertises VIPs; None for one that it does not take. Blocks; raises
+SwitchError."""
 
 
 class Announcer:
@@ -109,7 +110,7 @@ class Announcer:
     def __init__(self, store: StateStore, routes: VipRoutes, read_bgp: BgpReader) -> None:
         self._store, self._routes, self._read_bgp = store, routes, read_bgp
         self._views: dict[Vip, AnnouncementView] = {}
-        self._bgp: Mapping[Vip, BgpRoute] = {}
+        self._bgp: Mapping[Vip, tuple[str, ...] | None] = {}
         self._bgp_problem = self._problem = ""
         self._news, self._ask = store.watch("round", "ports", "fleet"), asyncio.Event()
         self._is_open: bool | None = None
@@ -210,11 +211,10 @@ class Announcer:
     def _with_bgp(self, vip: Vip, view: AnnouncementView) -> AnnouncementView:
         if not view.is_announced or view.problem:
             return view
-        route = self._bgp.get(vip)
-        if route is None:
+        if vip not in self._bgp:
             unknown = f"it is unknown whether FRR advertises it: {self._bgp_problem}" if self._bgp_problem else ""
             return replace(view, problem=unknown)
-        if not route.is_known:
+        if (peers := self._bgp[vip]) is None:
             family = f"ipv{vip.version} unicast"
             return replace(
                 view,
@@ -222,5 +222,5 @@ class Announcer:
                 problem="bgpd does not take the route: it needs `redistribute kernel` in `address-family "
                 f"{family}`, or `network {prefix_text(vip)}`",
             )
-        problem = "" if route.peers else "bgpd advertises it to no neighbor: no session is up, or a route-map denies it"
-        return replace(view, peers=len(route.peers), problem=problem)
+        problem = "" if peers else "bgpd advertises it to no neighbor: no session is up, or a route-map denies it"
+        return replace(view, peers=len(peers), problem=problem)

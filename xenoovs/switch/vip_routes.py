@@ -24,7 +24,6 @@ from hashlib import blake2s
 from itertools import islice
 from typing import Any
 
-from xenoovs.dataclass import dataclass
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.datapath.host import Bgp
 from xenoovs.display import span
@@ -219,23 +218,16 @@ class FrrUnavailable(SwitchError):
     retryable = True
 
 
-@dataclass(frozen=True, slots=True)
-class BgpRoute:
-    """A route in bgpd. `is_known`: bgpd has it. `peers`: the neighbours to which it is advertised."""
-
-    is_known: bool
-    peers: tuple[str, ...] = ()
-
-
-def read_bgp_routes(vips: Iterable[Vip]) -> dict[Vip, BgpRoute]:
-    """Return the route of each VIP (/32, /128) in bgpd. Raises FrrUnavailable."""
-    routes, left = dict[Vip, BgpRoute](), iter(vips)
+def read_bgp_routes(vips: Iterable[Vip]) -> dict[Vip, tuple[str, ...] | None]:
+    """Return the neighbours to which bgpd advertises each VIP (/32, /128); None if it has no route of the VIP. Raises
+    FrrUnavailable."""
+    routes, left = dict[Vip, tuple[str, ...] | None](), iter(vips)
     while some := tuple(islice(left, _VIPS)):
         commands = (f"show bgp {_family(vip)} unicast {prefix_text(vip)} json" for vip in some)
         documents = list(_documents(_vtysh(*commands)))
         if len(documents) != len(some):
             raise FrrUnavailable("vtysh answers in another form than that of FRR 8; `show bgp ... json` is not JSON")
-        routes.update(zip(some, map(_route, documents), strict=True))
+        routes.update(zip(some, map(_peers, documents), strict=True))
     return routes
 
 
@@ -268,8 +260,8 @@ def _family(vip: Vip) -> str:
     return family_of(vip).name.lower()
 
 
-def _route(document: Mapping[str, Any]) -> BgpRoute:
-    return BgpRoute(bool(document.get("paths")), tuple(document.get("advertisedTo") or ()))
+def _peers(document: Mapping[str, Any]) -> tuple[str, ...] | None:
+    return tuple(document.get("advertisedTo") or ()) if document.get("paths") else None
 
 
 def _documents(text: str) -> Iterator[dict[str, Any]]:

@@ -38,7 +38,7 @@ from xenoovs.model.address import Vip
 from xenoovs.model.balancer import Announce, Backend, Balancer, BgpSpeaker, Health, Notify, ProbeKind, Protocol
 from xenoovs.model.load import parse_config
 from xenoovs.show.snapshot import FleetMembership, Override
-from xenoovs.switch.vip_routes import BgpRoute, VipRoutes
+from xenoovs.switch.vip_routes import VipRoutes
 
 NOTIFY = Notify(("/bin/page", "-v"), timeout_ms=2000)
 
@@ -347,8 +347,8 @@ class FakeRoutes(VipRoutes):
         self.calls.append("release")
 
 
-def read_bgp(vips: Iterable[Vip]) -> Mapping[Vip, BgpRoute]:
-    return {vip: BgpRoute(is_known=True, peers=("10.0.0.1",)) for vip in vips}
+def read_bgp(vips: Iterable[Vip]) -> Mapping[Vip, tuple[str, ...] | None]:
+    return dict.fromkeys(vips, ("10.0.0.1",))
 
 
 ANNOUNCING = f"{SMALL_CONFIG}\nannounce: {{bgp: frr}}\n"
