@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice, product
 
 from xenoovs.judge.simulate.classifier import PREFIX_FIELDS
-from xenoovs.judge.simulate.megaflows import PredictedMegaflow, pipeline_of
+from xenoovs.judge.simulate.megaflows import PredictedMegaflow, pipeline_of, predict
 from xenoovs.judge.simulate.walk import Headers
 from xenoovs.model.address import IPAddress, family_of, holds, prefix_of
 from xenoovs.model.balancer import Balancer, Service
@@ -51,7 +51,7 @@ def predict_megaflows(
         SimulateError: for a condition or an action that the simulation does not support.
     """
     pipeline = pipeline_of(flows, prefix_fields)
-    return tuple(sorted({pipeline.predict(packet)[0] for packet in packets}, key=_sort_key))
+    return tuple(sorted({predict(pipeline, packet)[0] for packet in packets}, key=_sort_key))
 
 
 def _sort_key(megaflow: PredictedMegaflow) -> tuple[object, ...]:

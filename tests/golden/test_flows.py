@@ -11,7 +11,7 @@ from tests.predicted import predict_megaflows
 from xenoovs.compile.encoding import arrives
 from xenoovs.compile.program import sorted_flows
 from xenoovs.judge.simulate.megaflows import PredictedMegaflow
-from xenoovs.judge.simulate.walk import Walk, headers_of, tables_of
+from xenoovs.judge.simulate.walk import Walk, headers_of, tables_of, walk
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.load import load_config
 from xenoovs.model.packet import service_of
@@ -45,7 +45,7 @@ def test_packets(case: str) -> None:
     program, balancer = program_of(case), load_config(file_of(case, "config.yaml"))
     tables = tables_of(program.flows)
     for example in examples_of(case):
-        assert went(tables.run(example.packet), example, balancer) == (example.backend or example.other), example
+        assert went(walk(tables, example.packet), example, balancer) == (example.backend or example.other), example
 
 
 @pytest.mark.parametrize("case", WITH_ORIGINAL)

@@ -19,7 +19,7 @@ from tests.command_line import CommandLine
 from tests.golden.test_flows import compare
 from xenoovs import __version__
 from xenoovs.compile.program import compile_config
-from xenoovs.judge.simulate.walk import tables_of
+from xenoovs.judge.simulate.walk import tables_of, walk
 from xenoovs.model.address import Mac
 from xenoovs.model.load import parse_config
 from xenoovs.model.next_hop import mac_of
@@ -78,7 +78,7 @@ def test_every_stream_matches_its_block(profile: ModuleType, options: list[str])
     for stream in streams:
         backend = next(b for s in program.services for b in s.service.backends if b.name == stream.name.split("-")[-1])
         for _ in range(20):
-            (copy,) = tables.run(sent(stream, chance)).copies
+            (copy,) = walk(tables, sent(stream, chance)).copies
             assert (copy.port, Mac(copy.dl_dst)) == ("p1", mac_of(backend.next_hop)), stream.name
         assert len(stream.packet.pkt) + 4 >= (1518 if options else 64)
 

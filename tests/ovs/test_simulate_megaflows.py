@@ -37,8 +37,8 @@ from xenoovs.decision.decision import Phase
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.findings import Conclusion
 from xenoovs.judge.offload import check_dump
-from xenoovs.judge.simulate.megaflows import pipeline_of
-from xenoovs.judge.simulate.walk import Headers, tables_of
+from xenoovs.judge.simulate.megaflows import pipeline_of, predict
+from xenoovs.judge.simulate.walk import Headers, tables_of, walk
 from xenoovs.judge.trace import render_packet
 from xenoovs.model.address import IPAddress, Mac, family_of, parse_mac
 from xenoovs.model.load import parse_config
@@ -53,7 +53,7 @@ def test_megaflows_and_packets_are_as_predicted(wide: DummyBridge, seed: int) ->
     random = Random(seed)
     flows, packets = random_program(random), random_packets(random, count=200)
     send_as_predicted(wide, flows, packets)
-    learned = {int(p.source) for p in packets if any(c.port is None for c in tables_of(flows).run(p).copies)}
+    learned = {int(p.source) for p in packets if any(c.port is None for c in walk(tables_of(flows), p).copies)}
     received = {copy for copy in _received(wide) if copy[1] not in learned}
     assert received == {copy for copy in _copies(flows, packets) if copy[1] not in learned}
 
@@ -85,7 +85,7 @@ def test_the_switch_itself_traces_the_packets_the_same_way(wide: DummyBridge, se
     for packet in random_packets(random, count=20):
         text = wide.trace(render_packet(packet))
         actions = text.split("Datapath actions: ")[1].splitlines()[0]
-        predicted = ",".join(pipeline.predict(packet)[0].actions)
+        predicted = ",".join(predict(pipeline, packet)[0].actions)
         assert predicted in ("", actions)
 
 
@@ -98,7 +98,7 @@ def _copies(flows: list[Flow], packets: list[Packet]) -> set[Copy]:
     return {
         (str(copy.port), int(packet.source), copy.dl_dst, copy.dl_src)
         for packet in packets
-        for copy in tables.run(packet).copies
+        for copy in walk(tables, packet).copies
     }
 
 
@@ -208,7 +208,7 @@ def test_replies_and_megaflows_are_as_simulated(bridge: DummyBridge, case: str) 
     bridge.send("p0", [_arp_text(request) for request in REQUESTS])
 
     order = (Field.DL_DST, Field.DL_SRC, Field.ARP_OP, Field.ARP_SHA, Field.ARP_SPA, Field.ARP_THA, Field.ARP_TPA)
-    copies = [copy for request in REQUESTS for copy in tables_of(flows).run(request).copies]
+    copies = [copy for request in REQUESTS for copy in walk(tables_of(flows), request).copies]
     for port in ("p0", "p1"):
         simulated = [tuple(map(copy.headers.get, order)) for copy in copies if copy.port == port]
         assert list(map(_reply_fields, bridge.sent(port))) == simulated
@@ -223,7 +223,7 @@ def test_a_frame_with_a_priority_alone_is_of_no_vlan_and_not_untagged(bridge: Du
     send(bridge, [packet])
     (frame,) = bridge.sent("p1")
     assert frame[:16] == bytes.fromhex("02000000000202000000000181000000")
-    assert [copy.port for copy in tables_of(program_of("vlan").flows).run(packet).copies] == ["p1"]
+    assert [copy.port for copy in walk(tables_of(program_of("vlan").flows), packet).copies] == ["p1"]
 
 
 NINE = "".join(

@@ -17,7 +17,7 @@ from xenoovs.compile.plan import bundle_of, plan
 from xenoovs.compile.program import Program
 from xenoovs.compile.read import is_learned, read
 from xenoovs.decision.advance import SETTLE_S, BlockId, Progress
-from xenoovs.judge.simulate.walk import Headers, tables_of
+from xenoovs.judge.simulate.walk import Headers, tables_of, walk
 from xenoovs.model.balancer import Balancer, Drain, DrainMode, Failover, Protocol, Service
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Flow, ObservedFlow, Output
@@ -39,7 +39,7 @@ class Switch:
     table: Table
 
     def send(self, packet: Packet | Headers) -> Place:
-        outcome = tables_of(self.table.values()).run(packet)
+        outcome = walk(tables_of(self.table.values()), packet)
         learned = (named(flow) for flow in outcome.learned if flow.key not in self.table)
         self.table = {**self.table, **table_of(learned)}
         (copy,) = outcome.copies
@@ -171,7 +171,7 @@ def test_what_servers_of_open_connections_send_back_arrives(case: Case) -> None:
 
 def sent(program: Program, packet: Packet) -> list[Place]:
     """Return the copies of a packet, also if there are none."""
-    return [(copy.dl_src, copy.dl_dst, copy.port) for copy in tables_of(program.flows).run(packet).copies]
+    return [(copy.dl_src, copy.dl_dst, copy.port) for copy in walk(tables_of(program.flows), packet).copies]
 
 
 @share(0.4)

@@ -39,8 +39,8 @@ from xenoovs.controller.neighbour_discovery import answer, macs_of
 from xenoovs.decision.decision import moved
 from xenoovs.errors import assert_never
 from xenoovs.judge.expected import expected_services, index_blocks
-from xenoovs.judge.simulate.megaflows import pipeline_of
-from xenoovs.judge.simulate.walk import headers_of, tables_of
+from xenoovs.judge.simulate.megaflows import pipeline_of, predict
+from xenoovs.judge.simulate.walk import headers_of, tables_of, walk
 from xenoovs.model.address import Family, IPAddress, Mac, Vip, holds, prefix_of
 from xenoovs.model.balancer import Balancer, Claim, OtherTraffic, Protocol, Service
 from xenoovs.model.block_key import KeyField
@@ -99,7 +99,7 @@ def test_a_packet_reaches_the_destination_of_the_intent(data: st.DataObject, bal
     tables = tables_of(compiled(balancer).flows)
     for _ in range(5):
         packet = data.draw(packets(balancer))
-        service, outcome = service_of(balancer, packet), tables.run(packet)
+        service, outcome = service_of(balancer, packet), walk(tables, packet)
         if service is None:
             assert [copy.port for copy in outcome.copies] == ports_of_other_traffic(balancer, packet)
             assert all((c.dl_src, c.dl_dst) == (packet.dl_src.value, packet.dl_dst.value) for c in outcome.copies)
@@ -121,7 +121,7 @@ def test_the_key_alone_chooses_the_backend(data: st.DataObject, balancer: Balanc
     else:
         other = replace(other, sport=packet.sport ^ 1)
     if service is not None and service_of(balancer, other) is service:
-        assert tables.run(packet).copies[0].dl_dst == tables.run(other).copies[0].dl_dst
+        assert walk(tables, packet).copies[0].dl_dst == walk(tables, other).copies[0].dl_dst
 
 
 def ports_of_other_traffic(balancer: Balancer, packet: Packet) -> list[str | None]:
@@ -197,7 +197,7 @@ def test_entries_of_nested_prefixes_are_as_predicted_and_those_of_their_service(
     pipeline, index = pipeline_of(program.flows), index_blocks(expected_services(program))
     for made in program.services:
         packets = packets_of_every_region(balancer, made.service, sources)
-        found = {pipeline.predict(packet)[0] for packet in packets}
+        found = {predict(pipeline, packet)[0] for packet in packets}
         assert len(found) == hardware_entries(made)
         located = [index.locate(megaflow.in_port, megaflow.fields()) for megaflow in found]
         assert {at and at[0].service.name for at in located} <= {made.service.name}
@@ -274,7 +274,7 @@ def test_an_address_is_answered_for_by_the_service_that_gets_its_packets(
         owner = service_of(owners, Packet("p0", source, target, 17, vlan=vlan))
         if target.version == 4:
             asked = arp_request("p0", sender_mac=1, sender=int(source), target=int(target), vlan=vlan)
-            copies = [copy for copy in tables.run(asked).copies if copy.headers.get(Field.ARP_OP) == 2]
+            copies = [copy for copy in walk(tables, asked).copies if copy.headers.get(Field.ARP_OP) == 2]
             found = [(copy.port, copy.headers.get(Field.ARP_SHA), copy.headers.get(Field.VLAN)) for copy in copies]
             assert found == ([] if owner is None else [("p0", owner.vip_mac and owner.vip_mac.value, vlan)])
         else:
@@ -291,7 +291,7 @@ def megaflows(program: Program, service: ServiceProgram, balancer: Balancer) -> 
     pipeline = pipeline_of(program.flows)
     packets = all_clients(service, balancer)
     sent = (replace(each, dl_src=Mac(each.dl_src.value + more)) for each in packets for more in (0, 1))
-    return len({pipeline.predict(packet)[0] for packet in sent})
+    return len({predict(pipeline, packet)[0] for packet in sent})
 
 
 def all_clients(service: ServiceProgram, balancer: Balancer) -> Iterator[Packet]:

@@ -22,7 +22,7 @@ from xenoovs.decision.decision import Decision, DesiredState, Transition, decisi
 from xenoovs.decision.document import parse_decision
 from xenoovs.engine.change import fresh
 from xenoovs.errors import DecisionMalformed
-from xenoovs.judge.simulate.walk import tables_of
+from xenoovs.judge.simulate.walk import tables_of, walk
 from xenoovs.model.address import Mac
 from xenoovs.model.balancer import Balancer, service_ids
 from xenoovs.model.next_hop import Direct
@@ -107,7 +107,7 @@ def test_switches_with_one_decision_agree_on_every_client(
     owners = []
     for one in (balancer, other):
         program = compile_program(one, decision)
-        outcome = tables_of(program.flows).run(packet)
+        outcome = walk(tables_of(program.flows), packet)
         owners.append(
             [block.backend.name for made in program.services for block in made.blocks if block.flow in outcome.flows]
         )

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from xenoovs.compile.program import compile_config
 from xenoovs.errors import ConfigError, ParseError
-from xenoovs.judge.simulate.walk import tables_of
+from xenoovs.judge.simulate.walk import tables_of, walk
 from xenoovs.migrate.draft import Draft, DraftSwitch, render
 from xenoovs.migrate.flows import read_flows
 from xenoovs.migrate.haproxy import read_haproxy
@@ -145,7 +145,7 @@ def test_no_packet_of_imported_flows_goes_to_another_server_than_the_switch_send
     theirs, ours = tables_of(map(parse_flow, flows)), tables_of(compile_config(balancer).flows)
     for to, vlan, number in product(("10.3.1.1", "10.3.10.200", "10.3.10.1", "10.3.10.5"), (0, 100), (6, 17)):
         packet = Packet("p0", IPv4Address("198.51.100.1"), IPv4Address(to), number, 8, 999, vlan=tag_of(vlan))
-        found, wanted = ([Mac(copy.dl_dst) for copy in tables.run(packet).copies] for tables in (ours, theirs))
+        found, wanted = ([Mac(copy.dl_dst) for copy in walk(tables, packet).copies] for tables in (ours, theirs))
         # What is left out is named, and its packets belong to no service, or to another one.
         if wanted and wanted[0].value & 0xF not in left_out:
             assert found == wanted, (to, vlan, number)

@@ -15,8 +15,8 @@ from xenoovs.compile.encoding import arrives
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.returns import return_flows
 from xenoovs.decision.advance import Progress
-from xenoovs.judge.simulate.megaflows import pipeline_of
-from xenoovs.judge.simulate.walk import Copy, headers_of, tables_of
+from xenoovs.judge.simulate.megaflows import pipeline_of, predict
+from xenoovs.judge.simulate.walk import Copy, headers_of, tables_of, walk
 from xenoovs.model.address import Family, Mac, prefix_of
 from xenoovs.model.balancer import (
     Backend,
@@ -92,7 +92,7 @@ def requests(draw: st.DrawFn, service: Service) -> Packet:
 
 def answers(flows: tuple[Flow, ...], request: Packet) -> tuple[Packet, Packet]:
     """The answer to a request, as the server sends it and as the client gets it."""
-    (there,) = tables_of(flows).run(request).copies
+    (there,) = walk(tables_of(flows), request).copies
     got = packet_of(there)
     sent_back = replace(
         got,
@@ -103,7 +103,7 @@ def answers(flows: tuple[Flow, ...], request: Packet) -> tuple[Packet, Packet]:
         dl_src=got.dl_dst,
         dl_dst=ROUTER,
     )
-    (back,) = tables_of(flows).run(sent_back).copies
+    (back,) = walk(tables_of(flows), sent_back).copies
     return sent_back, packet_of(back)
 
 
@@ -135,7 +135,7 @@ def test_an_answer_returns_as_from_the_vip(data: st.DataObject, balancer: Balanc
     for service in balancer.services:
         request = data.draw(requests(service))
         assert_returns(service, request, program.flows)
-        (copy,) = tables_of(program.flows).run(request).copies
+        (copy,) = walk(tables_of(program.flows), request).copies
         original = headers_of(request).get
         hops = [backend.next_hop for backend in service.backends if backend.weight]
         assert any(arrives(hop, port=copy.port, sent=copy.headers.get, original=original) for hop in hops)
@@ -150,7 +150,7 @@ def test_what_is_not_for_a_client_keeps_its_source(data: st.DataObject, balancer
     probed = replace(own, destination=IPv4Address("192.0.2.1"), sport=hop.l4_port or service.claim.ports[0].first)
     is_bound = all(each.nat is not None and each.nat.clients for each in balancer.services)
     for packet in (own, probed) if is_bound else (own,):
-        for copy in tables_of(compiled(balancer).flows).run(packet).copies:
+        for copy in walk(tables_of(compiled(balancer).flows), packet).copies:
             assert copy.headers.get(Field.NW_SRC) == int(hop.address)
 
 
@@ -183,7 +183,7 @@ def test_entries_are_one_a_block_and_one_a_backend_and_network_back(data: st.Dat
     for _ in range(8):
         request = data.draw(requests(service))
         answer, _ = answers(program.flows, request)
-        found |= {pipeline.predict(packet)[0] for packet in (request, answer)}
+        found |= {predict(pipeline, packet)[0] for packet in (request, answer)}
     assert len(found) <= sum(map(hardware_entries, program.services))
 
 

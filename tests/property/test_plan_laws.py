@@ -18,7 +18,7 @@ from tests.switch_model import Table, apply_bundle, apply_mod, table_of
 from tests.unit import balancer as small
 from xenoovs.compile.plan import bundle_of, plan
 from xenoovs.decision.decision import BackendName, moved
-from xenoovs.judge.simulate.walk import tables_of
+from xenoovs.judge.simulate.walk import tables_of, walk
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Command, Flow
@@ -86,7 +86,7 @@ def assert_smooth(before: Balancer, after: Balancer, probes: Sequence[Packet]) -
 
 def sent(flows: Sequence[Flow], packet: Packet) -> tuple[tuple[str | None, int, int], ...]:
     """Egress port and MACs of each copy."""
-    return tuple((copy.port, copy.dl_dst, copy.dl_src) for copy in tables_of(flows).run(packet).copies)
+    return tuple((copy.port, copy.dl_dst, copy.dl_src) for copy in walk(tables_of(flows), packet).copies)
 
 
 @st.composite

@@ -22,7 +22,7 @@ from xenoovs.decision.decision import Blocks, Decision, DesiredState, next_hops
 from xenoovs.engine.change import Ends, texts_of
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.foreign import minimum_mask
-from xenoovs.judge.simulate.walk import headers_of, tables_of
+from xenoovs.judge.simulate.walk import headers_of, tables_of, walk
 from xenoovs.model.balancer import Balancer, OtherTraffic, Returns
 from xenoovs.model.emit import render_config
 from xenoovs.model.load import parse_config
@@ -105,7 +105,7 @@ def test_a_packet_of_the_host_takes_the_path_of_its_block(case: Case, data: st.D
     for tunnel, remote, service in remotes_of(balancer):
         source_port = data.draw(st.integers(0, 65_535))
         packet = Packet(tunnel.host_port, tunnel.local, remote.address, 17, source_port, tunnel.dst_port)
-        (copy,) = tables.run(packet).copies
+        (copy,) = walk(tables, packet).copies
         decided = dict(program.decision.services)
         made = next(made for made in program.services if made.service.name == service.name)
         rows = decided[made.service_id].active.rows
@@ -142,7 +142,7 @@ def test_the_packets_of_another_host_are_no_packets_of_the_remote() -> None:
     """A tunnel is a tunnel of the host behind its port; other UDP for the same address is other traffic."""
     program = compile_program(tunnelled(), decide(Decision(), DesiredState(tunnelled())))
     packet = Packet("p0", IPv4Address("192.0.2.1"), TUNNEL.remotes[0].address, 17, 50_000, 4789)
-    (copy,) = tables_of(program.flows).run(packet).copies
+    (copy,) = walk(tables_of(program.flows), packet).copies
     assert copy.port == "pf0hpf"
 
 

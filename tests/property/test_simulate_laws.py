@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.property.programs import random_packets, random_program
 from tests.strategies import share
 from xenoovs.decision.decision import Blocks
-from xenoovs.judge.simulate.megaflows import PredictedMegaflow, pipeline_of
-from xenoovs.judge.simulate.walk import Headers, headers_of, tables_of
+from xenoovs.judge.simulate.megaflows import PredictedMegaflow, pipeline_of, predict
+from xenoovs.judge.simulate.walk import Headers, headers_of, tables_of, walk
 from xenoovs.measure.design_flows import nested_rules
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field
@@ -31,12 +31,12 @@ def test_every_packet_of_a_megaflow_has_that_megaflow_and_the_flows_that_the_tab
     flows = random_program(random)
     tables, pipeline = tables_of(flows), pipeline_of(flows)
     for packet in random_packets(random, count=20):
-        megaflow, outcome = pipeline.predict(packet)
-        met, meant = outcome.flows, tables.run(packet).flows
+        megaflow, outcome = predict(pipeline, packet)
+        met, meant = outcome.flows, walk(tables, packet).flows
         assert [(flow.table, flow.priority) for flow in met] == [(flow.table, flow.priority) for flow in meant]
         other = _vary_outside(megaflow, packet, random)
-        assert pipeline.predict(other)[0].match == megaflow.match
-        assert pipeline.predict(other)[1].flows == outcome.flows
+        assert predict(pipeline, other)[0].match == megaflow.match
+        assert predict(pipeline, other)[1].flows == outcome.flows
 
 
 def _vary_outside(megaflow: PredictedMegaflow, packet: Packet, random: Random) -> Headers:

@@ -24,8 +24,8 @@ from xenoovs.judge.expected import (
     index_blocks,
 )
 from xenoovs.judge.offload import check_dump
-from xenoovs.judge.simulate.megaflows import PredictedMegaflow, pipeline_of
-from xenoovs.judge.simulate.walk import Walk, tables_of
+from xenoovs.judge.simulate.megaflows import PredictedMegaflow, pipeline_of, predict
+from xenoovs.judge.simulate.walk import Walk, tables_of, walk
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field, Masked
 from xenoovs.openflow.text import parse_flow
@@ -126,11 +126,11 @@ def test_overridden_or_misdelivered_is_what_the_tables_send_elsewhere(foreign: l
     flows = (*PROGRAM.flows, *map(parse_flow, foreign))
     tables, pipeline = tables_of(flows), pipeline_of(flows)
     for packet in _packets(Random(seed)):
-        wanted = OURS.run(packet)
+        wanted = walk(OURS, packet)
         block = next((BLOCK_OF[flow] for flow in wanted.flows if flow in BLOCK_OF), None)
         if block is not None:
-            is_elsewhere = _places(tables.run(packet)) != _places(wanted)
-            assert _is_reported(pipeline.predict(packet)[0], block) == is_elsewhere
+            is_elsewhere = _places(walk(tables, packet)) != _places(wanted)
+            assert _is_reported(predict(pipeline, packet)[0], block) == is_elsewhere
 
 
 def _places(outcome: Walk) -> list[tuple[str | None, int]]:

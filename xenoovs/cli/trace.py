@@ -12,7 +12,7 @@ from xenoovs.compile.encoding import arrives
 from xenoovs.compile.program import compile_onto
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import SimulateError, SwitchError, did_you_mean, first_names
-from xenoovs.judge.simulate.walk import Copy, Headers, Walk, headers_of, tables_of
+from xenoovs.judge.simulate.walk import Copy, Headers, Walk, headers_of, tables_of, walk
 from xenoovs.judge.trace import TraceResult, agrees, enters_tunnel, parse_trace, render_packet
 from xenoovs.model.address import IPAddress, Mac
 from xenoovs.model.balancer import Backend, Balancer, Protocol, Service, service_ids
@@ -102,7 +102,7 @@ def trace_command(
             raise click.UsageError(f"--in-port {in_port}: bridge {bridge} has {there}.{did_you_mean(in_port, names)}")
     has_groups = switch is not None and balancer.uplinks.buckets
     live = switch.describe(bridge).live_ports if switch is not None and has_groups else None
-    outcome = tables_of(compile_onto(balancer, observed).flows).run(packet, live=live)
+    outcome = walk(tables_of(compile_onto(balancer, observed).flows), packet, live=live)
     if switch is not None and is_replaying():
         check = _check_recorded(packet, outcome, (*observed, *switch.dump_foreign_flows(bridge)), live=live)
     elif switch is not None:
@@ -132,7 +132,7 @@ def _check_recorded(
 ) -> SwitchCheck:
     """Compare with a simulation of all flows of the bridge, as a record has no ofproto/trace."""
     try:
-        copies = tables_of(seen.flow for seen in flows).run(packet, live=live).copies
+        copies = walk(tables_of(seen.flow for seen in flows), packet, live=live).copies
     except SimulateError as error:
         return SwitchCheck(agrees=None, text=f"the recorded flows were not followed: {error}")
     sent, wanted = ([(Mac(copy.dl_dst), copy.vlan, copy.port) for copy in each] for each in (copies, outcome.copies))

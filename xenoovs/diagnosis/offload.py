@@ -299,7 +299,7 @@ def own_mask_of(program: Program, version: Callable[[], str | None]) -> OwnMask:
     def own_mask(megaflow: Megaflow) -> Mapping[str, int] | None:
         # Imported here: only megaflows that are narrower than planned need it.
         from xenoovs.judge.simulate.classifier import prefix_fields_of
-        from xenoovs.judge.simulate.megaflows import pipeline_of
+        from xenoovs.judge.simulate.megaflows import pipeline_of, predict
         from xenoovs.judge.simulate.walk import Headers, slot_of
 
         if not built:
@@ -307,7 +307,7 @@ def own_mask_of(program: Program, version: Callable[[], str | None]) -> OwnMask:
         fields = match_of(megaflow)
         values = {slot_of(field): found.value for field in Field if (found := fields.get(field.ovs_name))}
         try:
-            predicted, _ = built[0].predict(Headers(megaflow.in_port or "", values))
+            predicted, _ = predict(built[0], Headers(megaflow.in_port or "", values))
         except SimulateError:
             return None
         return {masked.field.ovs_name: masked.mask for masked in predicted.match}

@@ -131,13 +131,17 @@ def summed(parts: Iterable[Counts]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Unwildcarding:
-    """Megaflows of one service that match bits which none of our flows matches. `flows`: foreign flows that do."""
+    """Megaflows of one service that match bits which none of our flows matches. `flows`: the foreign flows that do;
+    empty if none does now, or before they are attributed; None if no flows were read. `added`: fields of which our
+    flows match no bit at all. `bridge`: of the flows. `why` tells these two of one megaflow."""
 
     service: str
     fields: tuple[tuple[str, int], ...]
-    megaflows: int
+    megaflows: int = 1
     in_port: str | None = None
-    flows: tuple[Flow, ...] = ()
+    flows: tuple[Flow, ...] | None = ()
+    added: frozenset[str] = frozenset()
+    bridge: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -369,7 +369,7 @@ def _unwildcarding(unwildcarding: Unwildcarding) -> dict[str, object]:
         "service": unwildcarding.service,
         "megaflows": unwildcarding.megaflows,
         "extra_bits": {name: f"{bits:#x}" for name, bits in unwildcarding.fields},
-        "foreign_flows": [render_flow(flow) for flow in unwildcarding.flows],
+        "foreign_flows": [render_flow(flow) for flow in unwildcarding.flows or ()],
     }
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.judged import assert_recorded
 from xenoovs.errors import SimulateError
 from xenoovs.judge.simulate.classifier import PrefixTrie, prefix_fields_of
-from xenoovs.judge.simulate.megaflows import pipeline_of
-from xenoovs.judge.simulate.walk import FlowTables, Segment, segment_of, slot_of, tables_of
+from xenoovs.judge.simulate.megaflows import pipeline_of, predict
+from xenoovs.judge.simulate.walk import FlowTables, Segment, segment_of, slot_of, tables_of, walk
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field
 from xenoovs.openflow.text import parse_flow
@@ -25,7 +25,7 @@ BLOCK = "priority=100,ip,nw_src=0.0.0.1/0.0.0.1 actions=output:p1"
 
 def _shown(*texts: str, packet: Packet = PACKET, version: str | None = None) -> str:
     """The masks of the megaflow of a packet, and its actions."""
-    megaflow = pipeline_of(map(parse_flow, texts), prefix_fields=prefix_fields_of(version)).predict(packet)[0]
+    megaflow = predict(pipeline_of(map(parse_flow, texts), prefix_fields=prefix_fields_of(version)), packet)[0]
     masks = (f"{name}/{field.mask:#x}" for name, field in megaflow.fields().items())
     return f"{', '.join(masks)} -> {','.join(megaflow.actions) or 'unknown'}"
 
@@ -71,17 +71,17 @@ def _tables(*texts: str) -> FlowTables:
 
 def test_copies_of_a_packet() -> None:
     """It returns to its port by IN_PORT alone, an endless loop of tables drops it, and what it lacks is not set."""
-    assert _tables("priority=1 actions=output:p0").run(PACKET).copies == []
-    assert [copy.port for copy in _tables("priority=1 actions=IN_PORT").run(PACKET).copies] == ["p0"]
-    assert _tables("priority=1 actions=resubmit(,0)").run(PACKET).copies == []
-    (copy,) = _tables("priority=1 actions=load:0x1->NXM_OF_ARP_SPA[],output:p1").run(PACKET).copies
+    assert walk(_tables("priority=1 actions=output:p0"), PACKET).copies == []
+    assert [copy.port for copy in walk(_tables("priority=1 actions=IN_PORT"), PACKET).copies] == ["p0"]
+    assert walk(_tables("priority=1 actions=resubmit(,0)"), PACKET).copies == []
+    (copy,) = walk(_tables("priority=1 actions=load:0x1->NXM_OF_ARP_SPA[],output:p1"), PACKET).copies
     assert copy.headers.get(Field.NW_SRC) == int(PACKET.source)
 
 
 @pytest.mark.parametrize("flow", ["priority=1 actions=dec_ttl,output:p1", "priority=1,ct_state=+new actions=output:p1"])
 def test_an_unknown_field_or_action_is_refused_with_its_flow(flow: str) -> None:
     with pytest.raises(SimulateError) as caught:
-        _tables(flow).run(PACKET)
+        walk(_tables(flow), PACKET)
     assert caught.value.flow == "table 0, priority 1"
 
 

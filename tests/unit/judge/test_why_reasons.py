@@ -19,7 +19,8 @@ from xenoovs.datapath.host import Daemon, Device, Feature, HostFacts, KernelFact
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.tc import DriverAnswer, Objection, TcFilter, objection_of
 from xenoovs.evidence.evidence import Evidence
-from xenoovs.judge.why.case import Case, UnwildcardedBits, shape_of
+from xenoovs.judge.findings import Unwildcarding
+from xenoovs.judge.why.case import Case, shape_of
 from xenoovs.openflow.text import parse_flow
 
 IN_TC, IN_SOFTWARE = megaflow(), megaflow("dp:ovs")
@@ -206,18 +207,18 @@ ACTIONS: dict[str, Case] = {
 }
 
 TOS = parse_flow("priority=3000,udp,nw_tos=32 actions=drop")
-BY_TOS = UnwildcardedBits("ovsbr1", (("nw_tos", 0xFC),), frozenset(("nw_tos",)), (TOS,))
+BY_TOS = Unwildcarding("dns", (("nw_tos", 0xFC),), flows=(TOS,), added=frozenset(("nw_tos",)), bridge="ovsbr1")
 MARK = parse_flow("table=1, priority=3000,ip,pkt_mark=0x1/0x1 actions=drop")
-BY_MARK = UnwildcardedBits("ovsbr1", (("pkt_mark", 1),), frozenset(("pkt_mark",)), (MARK,))
+BY_MARK = Unwildcarding("dns", (("pkt_mark", 1),), flows=(MARK,), added=frozenset(("pkt_mark",)), bridge="ovsbr1")
 PREFIX = parse_flow("priority=3000,ip,nw_src=203.0.113.0/24 actions=drop")
-BY_PREFIX = UnwildcardedBits("ovsbr1", (("nw_src", 0xFFFFFF00),), frozenset(), (PREFIX,))
+BY_PREFIX = Unwildcarding("dns", (("nw_src", 0xFFFFFF00),), flows=(PREFIX,), added=frozenset(), bridge="ovsbr1")
 MANY = tuple(parse_flow(f"priority={priority},udp,nw_tos=32 actions=drop") for priority in range(3000, 3010))
 REFUSED = DriverAnswer(95, "Operation not supported", "unsupported match key")
 FULL = DriverAnswer(28, "No space left on device", "rule table is full")
 
 
 def _widened(
-    bits: UnwildcardedBits, answer: DriverAnswer | None = None, found: Megaflow | None = None, **evidence: Any
+    bits: Unwildcarding, answer: DriverAnswer | None = None, found: Megaflow | None = None, **evidence: Any
 ) -> Case:
     driver = {} if answer is None else {UFID: answer}
     return replace(case(found, evidence=Evidence(host(), driver=driver, **evidence)), unwildcarded=bits)

@@ -10,7 +10,7 @@ from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.fact import NOT_READ, Fact, Unknown
 from xenoovs.errors import SimulateError
 from xenoovs.judge.simulate.classifier import prefix_fields_of
-from xenoovs.judge.simulate.megaflows import pipeline_of
+from xenoovs.judge.simulate.megaflows import pipeline_of, predict
 from xenoovs.model.address import Family, IPAddress, IPNetwork
 from xenoovs.model.balancer import Balancer, Service
 from xenoovs.model.packet import Packet, service_of
@@ -97,7 +97,7 @@ class _Clients:
     def __init__(self, balancer: Balancer, program: Program, tries: tuple[Field, ...]) -> None:
         self._flows, self._tries, self._samples = program.flows, tries, tuple(sample_packets(balancer))
         alone = pipeline_of(self._flows, tries)
-        self._ours = [alone.predict(packet) for _, packet in self._samples]
+        self._ours = [predict(alone, packet) for _, packet in self._samples]
 
     def varying(self, passed: tuple[Flow, ...]) -> tuple[str, ...]:
         """Return the fields that are not simulated, of flows that our packets would meet without these conditions."""
@@ -117,13 +117,13 @@ class _Clients:
         beside, missed = pipeline_of((*self._flows, *dropping), self._tries), dict[str, bool]()
         for (service, packet), (_, ours) in zip(self._samples, self._ours, strict=True):
             if not missed.get(service):
-                missed[service] = ours.copies == beside.predict(packet)[1].copies
+                missed[service] = ours.copies == predict(beside, packet)[1].copies
         return tuple(service for service, is_missed in missed.items() if not is_missed)
 
     def cost(self, passed: tuple[Flow, ...]) -> Fact[ForeignCost]:
         try:
             beside = pipeline_of((*self._flows, *passed), self._tries)
-            theirs = [beside.predict(packet) for _, packet in self._samples]
+            theirs = [predict(beside, packet) for _, packet in self._samples]
         except SimulateError as error:
             return Unknown(str(error))
         overridden = sum(a.copies != b.copies for (_, a), (_, b) in zip(self._ours, theirs, strict=True))

@@ -9,7 +9,7 @@ Prefix tries save bits of addresses, port tries of ports.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from xenoovs.compile.offloadable.table import IPV6_PREFIXES_SINCE, parse_version
 from xenoovs.dataclass import dataclass, field
@@ -205,68 +205,52 @@ class Classifier:
     tries: dict[Field, PrefixTrie]
 
     def lookup(self, headers: Headers, wildcards: Wildcards) -> Flow | None:
-        """Return the flow that the packet meets, or None. Add all un-wildcarded bits to `wildcards`."""
+        """Return the flow that the packet meets, or None (find_match_wc). Add all un-wildcarded bits to `wildcards`."""
         best: Flow | None = None
-        search = _Search(self, headers, wildcards)
         for subtable in self.subtables:
             if best is not None and subtable.max_priority <= best.priority:
                 break
-            found = search.find(subtable)
+            found = self._find(subtable, headers, wildcards)
             if found is not None and (best is None or found.priority > best.priority):
                 best = found
         return best
 
-
-@dataclass(slots=True)
-class _Search:
-    """One lookup (find_match_wc, check_tries). `bits`: results of the tries, each computed once."""
-
-    classifier: Classifier
-    headers: Headers
-    wildcards: Wildcards
-    bits: dict[Field, int] = field(default_factory=dict)
-
-    def find(self, subtable: Subtable) -> Flow | None:
-        part = subtable.mask.part(self.headers.in_port, self.headers.values)
+    def _find(self, subtable: Subtable, headers: Headers, wildcards: Wildcards) -> Flow | None:
+        part = subtable.mask.part(headers.in_port, headers.values)
         for i, stage in enumerate(subtable.stages):
-            if subtable.prefixes and self.is_ruled_out(stage, subtable.prefixes):
-                self.unwildcard(subtable.stages[:i])
+            if subtable.prefixes and self._is_ruled_out(subtable, stage, headers, wildcards):
+                wildcards.add_all(chain(*subtable.stages[:i]))
                 return None
             if i < len(subtable.begun) and part[: subtable.lengths[i]] not in subtable.begun[i]:
-                self.unwildcard(subtable.stages[: i + 1])
+                wildcards.add_all(chain(*subtable.stages[: i + 1]))
                 return None
         flow = subtable.flows.get(part)
         if flow is None and subtable.ports_length:
-            subtable.add_missed_ports(self.headers, self.wildcards)
-            self.unwildcard(subtable.stages[:-1])
-            self.wildcards.add_all(each for each in subtable.stages[-1] if each[0] not in _PORTS)
+            subtable.add_missed_ports(headers, wildcards)
+            wildcards.add_all(chain(*subtable.stages[:-1]))
+            wildcards.add_all(each for each in subtable.stages[-1] if each[0] not in _PORTS)
             return None
-        self.wildcards.add_all(subtable.mask.masks)
+        wildcards.add_all(subtable.mask.masks)
         return flow
 
-    def unwildcard(self, stages: Iterable[Masks]) -> None:
-        """Un-wildcard the bits of stages."""
-        for stage in stages:
-            self.wildcards.add_all(stage)
-
-    def is_ruled_out(self, stage: Masks, prefixes: Mapping[Field, int]) -> bool:
-        """Return whether a prefix trie shows that no flow of this stage matches; un-wildcard the bits that show it."""
+    def _is_ruled_out(self, subtable: Subtable, stage: Masks, headers: Headers, wildcards: Wildcards) -> bool:
+        """Return whether a prefix trie shows that no flow of this stage matches; un-wildcard the bits that show it
+        (check_tries)."""
         here = {slot for slot, _ in stage}
-        for slot, trie in self.classifier.tries.items():
-            length = prefixes.get(slot, 0)
-            if not length or slot not in here or not self.headers.has(slot):
+        for slot, trie in self.tries.items():
+            length = subtable.prefixes.get(slot, 0)
+            if not length or slot not in here or not headers.has(slot):
                 continue
-            value = self.headers.get(slot)
-            if slot not in self.bits:
-                self.bits[slot] = trie.bits_needed(value)
+            value = headers.get(slot)
             if trie.has_prefix(value, length):
                 continue
-            mask = slot.all_ones >> slot.width - self.bits[slot] << slot.width - self.bits[slot]
+            bits = trie.bits_needed(value)
+            mask = slot.all_ones >> slot.width - bits << slot.width - bits
             # The trie covers the whole table, so it may need more bits than this subtable matches.
-            if self.bits[slot] <= length:
-                self.wildcards.add(slot, mask)
+            if bits <= length:
+                wildcards.add(slot, mask)
                 return True
-            if self.wildcards.get(slot, 0) & mask == mask:
+            if wildcards.get(slot, 0) & mask == mask:
                 return True
         return False
 

@@ -7,7 +7,7 @@ are the same for all packets here (0, Ethernet, none), so they are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import IPv4Address
 
 from xenoovs.dataclass import dataclass, field
@@ -49,27 +49,25 @@ class PredictedMegaflow:
         return {masked.field.ovs_name: MaskedValue(masked.value, masked.mask) for masked in self.match}
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """All tables as classifiers; build it with `pipeline_of`."""
+Pipeline = Mapping[int, Classifier]
+"""All tables as classifiers; `pipeline_of` builds them."""
 
-    tables: dict[int, Classifier]
 
-    def predict(self, packet: Packet | Headers) -> tuple[PredictedMegaflow, Walk]:
-        """Return the megaflow that the switch installs for this packet, and the way of the packet."""
-        wildcards = Wildcards()
+def predict(pipeline: Pipeline, packet: Packet | Headers) -> tuple[PredictedMegaflow, Walk]:
+    """Return the megaflow that the switch installs for this packet, and the way of the packet."""
+    wildcards = Wildcards()
 
-        def lookup(table: int, headers: Headers) -> Flow | None:
-            return None if table not in self.tables else self.tables[table].lookup(headers, wildcards)
+    def lookup(table: int, headers: Headers) -> Flow | None:
+        return None if table not in pipeline else pipeline[table].lookup(headers, wildcards)
 
-        translation = _Translation(lookup, headers_of(packet), wildcards=wildcards).run()
-        return translation.megaflow(), translation
+    translation = _Translation(lookup, headers_of(packet), wildcards=wildcards).run()
+    return translation.megaflow(), translation
 
 
 def pipeline_of(flows: Iterable[Flow], prefix_fields: Iterable[Field] = PREFIX_FIELDS) -> Pipeline:
     """Build the classifiers once for many packets. Raises SimulateError for an unsupported condition."""
     tries = tuple(prefix_fields)
-    return Pipeline({table: classifier_of(each, prefix_fields=tries) for table, each in by_table(flows).items()})
+    return {table: classifier_of(each, prefix_fields=tries) for table, each in by_table(flows).items()}
 
 
 def _retagged(before: int, after: int) -> Iterator[str]:

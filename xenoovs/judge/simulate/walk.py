@@ -276,25 +276,24 @@ class Walk:
             self.headers = self.headers.with_value(target, value)
 
 
-@dataclass(frozen=True, slots=True)
-class FlowTables:
-    """Flows by table, highest priority first; build it with `tables_of`. It involves no classifier."""
+FlowTables = Mapping[int, list[Flow]]
+"""Flows by table, highest priority first."""
 
-    flows: dict[int, tuple[Flow, ...]]
 
-    def lookup(self, table: int, headers: Headers) -> Flow | None:
-        """Return the first matching flow of highest priority; OpenFlow leaves undefined which of several matches."""
-        return next((flow for flow in self.flows.get(table, ()) if matches(flow.match, headers)), None)
+def walk(tables: FlowTables, packet: Packet | Headers, *, live: Collection[str] | None = None) -> Walk:
+    """Return the way of a packet, without a classifier. `live`: as in Walk. Raises SimulateError for an unsupported
+    action."""
 
-    def run(self, packet: Packet | Headers, *, live: Collection[str] | None = None) -> Walk:
-        """Return the way of a packet. `live`: as in Walk. Raises SimulateError for an unsupported action."""
-        return Walk(self.lookup, headers_of(packet), live).run()
+    def lookup(table: int, headers: Headers) -> Flow | None:
+        # OpenFlow leaves undefined which of several flows of highest priority matches.
+        return next((flow for flow in tables.get(table, ()) if matches(flow.match, headers)), None)
+
+    return Walk(lookup, headers_of(packet), live).run()
 
 
 def tables_of(flows: Iterable[Flow]) -> FlowTables:
     """Sort flows for lookups. Raises SimulateError for an unsupported condition."""
-    tables = by_table(flows)
-    return FlowTables({table: tuple(sorted(tables[table], key=lambda flow: -flow.priority)) for table in tables})
+    return {table: sorted(found, key=lambda flow: -flow.priority) for table, found in by_table(flows).items()}
 
 
 def by_table(flows: Iterable[Flow]) -> dict[int, list[Flow]]:

@@ -14,21 +14,10 @@ from xenoovs.evidence.evidence import Evidence, Shape
 from xenoovs.evidence.samples import filter_of
 from xenoovs.judge.chains import ChainLink
 from xenoovs.judge.expected import ExpectedBlock, ExpectedService
-from xenoovs.judge.findings import MegaflowState
+from xenoovs.judge.findings import MegaflowState, Unwildcarding
 from xenoovs.judge.why.log import Refusal, parse_refusals
 from xenoovs.judge.why.reason import Reason
 from xenoovs.openflow.flow import Flow
-
-
-@dataclass(frozen=True, slots=True)
-class UnwildcardedBits:
-    """Bits that a megaflow matches beyond the flows of its service. `added`: fields of which our flows match no bit at
-    all. `flows`: the foreign flows that match these bits; empty if none does now; None if no flows were read."""
-
-    bridge: str
-    fields: tuple[tuple[str, int], ...]
-    added: frozenset[str]
-    flows: tuple[Flow, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +60,7 @@ class Case:
     verdict: Verdict
     block: ExpectedBlock | None
     evidence: Evidence = NO_EVIDENCE
-    unwildcarded: UnwildcardedBits | None = None
+    unwildcarded: Unwildcarding | None = None
     overrides: tuple[BlockOverride, ...] = ()
     held: MegaflowState | None = None
     answers: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ from xenoovs.judge.expected import (
     match_of_fields,
     outside_kind_of,
 )
-from xenoovs.judge.findings import Anomaly, MegaflowState
+from xenoovs.judge.findings import Anomaly, MegaflowState, Unwildcarding
 from xenoovs.judge.foreign import (
     ExtraBits,
     OverrideCounter,
@@ -39,7 +39,6 @@ from xenoovs.judge.why.case import (
     OFFLOAD_INFO,
     BlockOverride,
     Case,
-    UnwildcardedBits,
     is_of_doca,
     shape_of,
 )
@@ -380,7 +379,7 @@ class Attribution:
         """Take what the flows of the bridge are for. Calls `read_foreign` at most once."""
         self._bridge, self._flows = bridge, cache(read_foreign)
         self._counter, self._index = UnwildcardCounter(own_mask), index_blocks(services)
-        self._results = dict[_Key, UnwildcardedBits]()
+        self._results = dict[_Key, Unwildcarding]()
 
     def attributed(self, candidate: Case) -> Case:
         """Return the case with the un-wildcarded bits. Raises what `read_foreign` raises."""
@@ -405,9 +404,7 @@ class Attribution:
         flows = None if foreign is None else overriding_flows(match, foreign, service=override.service)
         return replace(override, flows=flows)
 
-    def _unwildcarded(
-        self, extra: ExtraBits, fields: Mapping[str, MaskedValue], entry: ServiceEntry
-    ) -> UnwildcardedBits:
+    def _unwildcarded(self, extra: ExtraBits, fields: Mapping[str, MaskedValue], entry: ServiceEntry) -> Unwildcarding:
         service, in_port = entry.service, entry.match.in_port
         added = frozenset(name for name, bits in extra if fields[name].mask == bits)
         key = service.name, in_port, extra, added
@@ -415,7 +412,7 @@ class Attribution:
         if found is None:
             foreign = self._flows()
             flows = None if foreign is None else unwildcarding_flows(extra, foreign, service=service, in_port=in_port)
-            found = self._results[key] = UnwildcardedBits(self._bridge, extra, added, flows)
+            found = self._results[key] = Unwildcarding(service.name, extra, 1, in_port, flows, added, self._bridge)
         return found
 
 

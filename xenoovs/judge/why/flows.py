@@ -12,7 +12,8 @@ from xenoovs.compile.offloadable.table import SOURCES, Offload, Profile, TopicKi
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.tc import Objection, objection_of
 from xenoovs.errors import counted
-from xenoovs.judge.why.case import Case, UnwildcardedBits, shape_of
+from xenoovs.judge.findings import Unwildcarding
+from xenoovs.judge.why.case import Case, shape_of
 from xenoovs.judge.why.log import Refusal
 from xenoovs.judge.why.reason import REVALIDATOR_PURGE, Cause, Likelihood, Reason
 from xenoovs.openflow.flow import Field, Flow, Match
@@ -180,7 +181,7 @@ def unwildcarded_reasons(case: Case) -> Iterator[Reason]:
     yield Reason(Cause.UNWILDCARDED, likelihood, f"{whose} {shown}{effect}", _evidence(bits), fix, source)
 
 
-def _may_be_refused(case: Case, bits: UnwildcardedBits) -> bool:
+def _may_be_refused(case: Case, bits: Unwildcarding) -> bool:
     """Return whether the driver may have refused it for a key that only foreign flows match."""
     if case.verdict is not Verdict.TC_SW or not bits.added or shape_of(case.megaflow) in case.evidence.in_hardware:
         return False
@@ -188,7 +189,7 @@ def _may_be_refused(case: Case, bits: UnwildcardedBits) -> bool:
     return answer is None or objection_of(answer.error, answer.message) not in _FOR_ROOM
 
 
-def _unsupported(case: Case, bits: UnwildcardedBits) -> Iterator[Offloadability]:
+def _unsupported(case: Case, bits: Unwildcarding) -> Iterator[Offloadability]:
     """Yield the rows of the table about the un-wildcarded fields, the worst first."""
     names = {name for name, _ in bits.fields}
     for flow in (bits.flows or ())[:_SHOWN]:
@@ -205,7 +206,7 @@ def _only(match: Match, names: set[str]) -> Match:
     return replace(match, masked=masked, foreign=foreign)
 
 
-def _whose(bits: UnwildcardedBits) -> str:
+def _whose(bits: Unwildcarding) -> str:
     if bits.flows is None:
         return "flows that were not read un-wildcard"
     if not bits.flows:
@@ -213,13 +214,13 @@ def _whose(bits: UnwildcardedBits) -> str:
     return "a foreign flow un-wildcards" if len(bits.flows) == 1 else "foreign flows un-wildcard"
 
 
-def _evidence(bits: UnwildcardedBits) -> tuple[str, ...]:
+def _evidence(bits: Unwildcarding) -> tuple[str, ...]:
     flows = bits.flows or ()
     more = (f"and {len(flows) - _SHOWN} more flows that match these bits",) if len(flows) > _SHOWN else ()
     return (*(f"foreign flow on {bits.bridge}: {render_flow(flow)}" for flow in flows[:_SHOWN]), *more)
 
 
-def _fix(bits: UnwildcardedBits) -> tuple[str, ...]:
+def _fix(bits: Unwildcarding) -> tuple[str, ...]:
     if bits.flows is None:
         return ("xenoovs why FILE --from-dump DUMP --from-flows FLOWS",)
     shown, is_one = bits.flows[:_SHOWN], len(bits.flows) == 1
