@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ from xenoovs.openflow.flow import (
     SetField,
     alternatives,
     exact,
+    match_of,
     tag_of,
 )
 from xenoovs.partition.block import Block, spread, unspread
@@ -127,36 +129,37 @@ def infer_key(masks: Iterable[int]) -> BlockKey:
 def block_conditions(
     service: Service, family: Family, rule: BlockRule, actions: tuple[Action, ...] = ()
 ) -> tuple[Masked, ...]:
-    """Return what the flows of a block match besides the id of the service. `actions`: of the flow. An action that
-    writes a port needs a match of the protocol (ovs-actions(7), `mod_tp_dst`). All blocks of a service with NAT match
-    it, so that a flow keeps its key while the block moves. Raises CompileError: packets may lack that field."""
+    """Return what the flows of a block match besides the id of the service, in the order of `Match.masked`. `actions`:
+    of the flow. An action that writes a port needs a match of the protocol (ovs-actions(7), `mod_tp_dst`). All blocks
+    of a service with NAT match it, so that a flow keeps its key while the block moves. Raises CompileError: packets may
+    lack that field."""
     key, protocol = service.key.field, service.claim.protocol
-    bits = key_match(key, family, rule.value, rule.mask)
     is_translated = service.nat is not None and protocol is not None and protocol.has_ports
     written = [each.field for done in alternatives(actions) for each in done if isinstance(each, SetField)]
     if not (key.needs_ports or is_translated or Field.TP_DST in written):
-        return family_is(family), bits
+        return _conditions(key, family, None, rule)
     if protocol is None or not protocol.has_ports:
         what = f"a {key.label}" if key.needs_ports else "a port of a backend"
         raise CompileError(service=service.name, reason=f"{what} needs a protocol with ports; name one")
-    return family_is(family), exact(Field.NW_PROTO, protocol.number(family)), bits
+    return _conditions(key, family, protocol.number(family), rule)
 
 
-def key_field(key: KeyField, family: Family) -> Field:
-    """Return the OpenFlow field of a key."""
-    return _FIELDS[key][family]
+@lru_cache(maxsize=65536)  # most services are cut into the same blocks
+def _conditions(key: KeyField, family: Family, protocol: int | None, rule: BlockRule) -> tuple[Masked, ...]:
+    first = () if protocol is None else (exact(Field.NW_PROTO, protocol),)
+    return match_of((family_is(family), *first, key_match(key, family, rule.value, rule.mask))).masked
 
 
 def key_match(key: KeyField, family: Family, value: int, mask: int) -> Masked:
     """Return the condition that a block's flow has for these key bits."""
     first = _BITS[key].start
-    return Masked(key_field(key, family), value >> first, mask >> first)
+    return Masked(_FIELDS[key][family], value >> first, mask >> first)
 
 
 def key_of(flow: Flow, key: KeyField) -> Masked:
     """Return the match of a flow of one IP version on the key; mask 0 if it has none."""
     dl_type = flow.match.get(Field.DL_TYPE)
-    field = key_field(key, Family.IPV6 if dl_type is not None and dl_type.value == ETH_IPV6 else Family.IPV4)
+    field = _FIELDS[key][Family.IPV6 if dl_type is not None and dl_type.value == ETH_IPV6 else Family.IPV4]
     return flow.match.get(field) or Masked(field, 0, 0)
 
 
@@ -193,7 +196,8 @@ WRITTEN = (Field.VLAN, Field.DL_DST, Field.TP_SRC, Field.NW_DST, Field.TP_DST, F
 
 def rewrites(hop: NextHop, source_mac: Mac | None) -> tuple[SetField, ...]:
     """Return the fields that are written into packets on their way to `hop`."""
-    mac, path = mac_of(hop), tuple[SetField, ...]()
+    mac = mac_of(hop)
+    path: tuple[SetField, ...] = ()
     match hop:
         case Direct() | Unchanged():
             pass
@@ -229,14 +233,9 @@ def comes_from(hop: NextHop) -> tuple[str, tuple[Masked, ...]] | None:
     return hop.port, (exact(Field.TUN_ID, hop.key), exact(Field.TUN_SRC, int(hop.remote)))
 
 
-def output_port(hop: NextHop) -> str:
-    """Return the port through which packets to `hop` leave."""
-    return hop.port
-
-
 def deliver(hop: NextHop, source_mac: Mac | None) -> tuple[SetField | Output, ...]:
     """Return the actions that send a packet to `hop`."""
-    return (*rewrites(hop, source_mac), Output(output_port(hop)))
+    return (*rewrites(hop, source_mac), Output(hop.port))
 
 
 def hop_of(actions: Iterable[Action]) -> NextHop | None:

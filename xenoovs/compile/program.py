@@ -16,7 +16,6 @@ from xenoovs.compile.encoding import (
     destination_is,
     family_is,
     in_prefix,
-    output_port,
     port_masks,
     rewrites,
     rule_of,
@@ -227,7 +226,8 @@ def block_flows(
     given, mine = tuple(rules), exact(SERVICE_ID, service_id)
     for family in service.claim.served_families:
         for rule, actions in given:
-            match = match_of((mine, *block_conditions(service, family, rule, actions)))
+            # Not `match_of`: a register is before all other fields.
+            match = Match(masked=(mine, *block_conditions(service, family, rule, actions)))
             yield Flow(FlowKey(table, block_priority(rule.depth), match), cookie, actions)
 
 
@@ -268,7 +268,7 @@ def drain_flows(
         target = match_of((mine, *block_conditions(service, family, rule, goes)))
         key = FlowKey(Stage.DRAIN_TARGET.table, block_priority(rule.depth), target)
         yield Flow(key, cookie_of(Stage.DRAIN_TARGET, made.service_id), goes)
-        for kind, conditions, actions in _kinds(made, family, stays, opens, ofports.get(output_port(opens), 0)):
+        for kind, conditions, actions in _kinds(made, family, stays, opens, ofports.get(opens.port, 0)):
             block = (mine, *block_conditions(service, family, rule, actions))
             # A key may ask for the protocol too.
             match = match_of(dict.fromkeys((*block, *conditions)))
@@ -491,13 +491,14 @@ def _with_blocks(bare: ServiceProgram, ofports: Mapping[str, int]) -> ServicePro
     """Return the program of a service with the flows of its blocks."""
     service, service_id, decided = bare.service, bare.service_id, bare.decision
     backends = {backend.name: backend for backend in service.backends}
-    hops, owners = next_hops(service), {one for row in bare.rows.owners for one in owners_of(row)} | decided.home.owners
+    hops, in_turn = next_hops(service), {row: owners_of(row) for row in bare.rows.owners}
+    owners = {*chain.from_iterable(in_turn.values()), *decided.home.owners}
     delivered = {owner: deliver(_hop(service, owner, hops), service.source_mac) for owner in owners}
-    done = {row: _actions(tuple(delivered[owner] for owner in owners_of(row))) for row in bare.rows.owners}
+    done = {row: _actions(tuple(delivered[owner] for owner in each)) for row, each in in_turn.items()}
     cut = [(rule_of(block, service.key), row, move) for block, row, move in split(bare.rows, bare.moves)]
     cut.sort(key=lambda row: row[0])
     rules: list[BlockActions] = [(rule, done[row] if move is None else TO_DRAIN) for rule, row, move in cut]
-    rows = [(rule, owners_of(row)[0], move) for rule, row, move in cut]
+    rows = [(rule, in_turn[row][0], move) for rule, row, move in cut]
     flows = block_flows(service, rules, service_id=service_id)
     targets = [
         (rule, backends.get(owner) or Backend(owner, bare.hop(owner), Fraction(0)), move)

@@ -11,7 +11,7 @@ from functools import partial
 from math import lcm
 from typing import NamedTuple
 
-from xenoovs.compile.encoding import block_conditions, deliver, destination_is, family_is, output_port, rule_of
+from xenoovs.compile.encoding import block_conditions, deliver, destination_is, family_is, rule_of
 from xenoovs.compile.pipeline import BLOCK_PRIORITY, GENERATION, SERVICE_ID, SERVICE_PRIORITY, Stage, block_priority
 from xenoovs.compile.program import ServiceProgram, compile_config
 from xenoovs.dataclass import dataclass, replace
@@ -303,7 +303,7 @@ def _answers(
     """Yield the flows for answers from these addresses."""
     cookie, source = program.classify[0].cookie, Field.NW_SRC if family is Family.IPV4 else Field.IPV6_SRC
     untranslate = (Foreign(f"ct(table={_ANSWERS},zone={CONNTRACK_ZONE},nat)"),)
-    ports = {output_port(program.hop(name)) for name in whole_weights(program.service)} - set(uplinks.ingress)
+    ports = {program.hop(name).port for name in whole_weights(program.service)} - set(uplinks.ingress)
     for port in sorted(ports):
         match = match_of((family_is(family),), in_port=port)
         yield Flow(FlowKey(_ANSWERS, _FOUND, match), cookie, (Output(uplinks.ingress[0]),))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
@@ -405,11 +404,13 @@ def render_match(match: Match) -> str:
 
 def _render_conditions(match: Match, render: Callable[[Masked], str]) -> str:
     keyword, implied = _keyword(match.get(Field.DL_TYPE), match.get(Field.NW_PROTO))
-    shown = [masked for masked in match.masked if masked.field not in implied]
-    texts, ranks = [render(masked) for masked in shown], [masked.field.rank for masked in shown]
-    marks, registers = bisect(ranks, _LAST_MARK), bisect(ranks, _LAST_REGISTER)
+    parts: tuple[list[str], list[str], list[str]] = [], [], []
+    for masked in match.masked:
+        if (field := masked.field) not in implied:
+            parts[(field.rank > _LAST_MARK) + (field.rank > _LAST_REGISTER)].append(render(masked))
+    marks, registers, others = parts
     in_port = () if match.in_port is None else (f"in_port={render_name(match.in_port)}",)
-    return ",".join((*texts[:marks], *keyword, *texts[marks:registers], *in_port, *texts[registers:], *match.foreign))
+    return ",".join((*marks, *keyword, *registers, *in_port, *others, *match.foreign))
 
 
 @lru_cache(maxsize=1024)
@@ -447,19 +448,17 @@ def _condition(masked: Masked, render: Callable[[Field, int], str]) -> str:
 
 
 def _render_action(action: Action) -> str:
-    match action:
-        case Output(port) if port == LOCAL:
-            return LOCAL
-        case Output(port):
-            return f"output:{render_name(port)}"
-        case OutputInPort():
-            return "IN_PORT"
-        case Normal():
-            return "NORMAL"
+    match action:  # the most frequent ones first
         case SetField(field, value):
             if field in _MOD:
                 return f"{_MOD[field]}:{render_value(field, value)}"
             return _render_load(action)
+        case Output(port):
+            return LOCAL if port == LOCAL else f"output:{render_name(port)}"
+        case OutputInPort():
+            return "IN_PORT"
+        case Normal():
+            return "NORMAL"
         case Move(source, target):
             return f"move:{_render_part(source, action.width)}->{_render_part(target, action.width)}"
         case Resubmit(table):

@@ -92,15 +92,15 @@ def decode_actions(body: Reader, names: Mapping[int, str]) -> tuple[Action, ...]
 
 
 def _encode_action(action: Action, ofports: Mapping[str, int], protocol: int | None) -> bytes:
-    match action:
+    match action:  # the most frequent ones first
+        case SetField(field, value):
+            return _encode_set(field, value, protocol)
         case Output(port):
             return _output(frame.port_number(port, ofports))
         case OutputInPort():
             return _output(frame.IN_PORT)
         case Normal():
             return _output(frame.NORMAL)
-        case SetField(field, value):
-            return _encode_set(field, value, protocol)
         case Move(source, target):
             heads = ACTION_HEADERS[source], ACTION_HEADERS[target]
             return _MOVE.pack(_TYPE_EXPERIMENTER, _MOVE.size, NICIRA, _NX_MOVE, action.width, 0, 0, *heads)

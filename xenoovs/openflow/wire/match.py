@@ -306,7 +306,8 @@ def encode_match(match: Match, ofports: Mapping[str, int]) -> bytes:
 
     Every field follows its prerequisites (7.2.2.6), for `Field` is ordered so.
     """
-    encoded, ether, protocol = list[bytes](), None, None
+    encoded: list[bytes] = []
+    ether = protocol = None
     if match.in_port is not None:
         encoded.append(_PORT_CONDITION.pack(IN_PORT, port_number(match.in_port, ofports)))
     for masked in match.masked:
