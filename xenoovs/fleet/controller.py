@@ -115,7 +115,6 @@ class FleetController:
         self._is_active: bool | None = None
         self._memo = Memo()
         self._health = FleetHealth(self._memo)
-        self._decided: tuple[FleetView, Mapping[str, Availability] | None, FleetChange] | None = None
         self._watch = WaveWatch()
         self._shown = ""
         self._reported: FleetView | None = None
@@ -140,7 +139,6 @@ class FleetController:
                 self._follow_freeze()
             except XenoovsError as problem:
                 # Such as a lost store, or an intent in use that a newer version cannot decide.
-                self._decided = None
                 self._warn_once(problem)
                 time.sleep(_RETRY_S)
 
@@ -185,10 +183,7 @@ class FleetController:
         self, view: FleetView, health: Changes, availability: Mapping[str, Availability] | None
     ) -> FleetChange:
         """Return what the store lacks. Raises XenoovsError."""
-        last = self._decided
-        if last is None or last[0] is not view or last[1] != availability:
-            last = self._decided = view, availability, next_change(view, availability, self._memo)
-        change = last[2]
+        (change,) = self._memo.each(next_change, {"": (view, availability, self._memo)}).values()
         changes = replace(change.changes, watches=health.watches, dpus=health.dpus, silent=health.silent)
         if changes.services and changed_health(view, health.watches):
             # Clients of a dead backend must not wait.
