@@ -14,7 +14,7 @@ IPNetwork = IPv4Network | IPv6Network
 Vip = IPAddress | IPNetwork
 """An address, or a prefix that is shorter than one."""
 
-_MAC = regex(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", ASCII)
+_MAC = regex(r"[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5}", ASCII)
 
 
 class Family(Enum):

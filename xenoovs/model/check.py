@@ -141,7 +141,7 @@ def _check_backend_macs(service: ServiceForm, path: KeyPath, *, default_egress: 
 
 def _check_weights(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:
     # Backends with a weight that share the clients: those that are no backups, then the backups.
-    pools = [[b for b in service.backends if b.weight and b.backup is backup] for backup in (False, True)]
+    pools = [[b for b in service.backends if b.backup is backup and b.weight] for backup in (False, True)]
     active = max(map(len, pools))
     if active == 0:
         yield Remark((*path, "backends"), "every weight is 0; give at least one backend a weight above 0")

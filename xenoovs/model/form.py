@@ -141,9 +141,10 @@ class Form:
             raise Mistakes(
                 [Remark((), f"{show(tree)} is not a mapping; write keys and values here: {', '.join(self._known)}")]
             )
-        values, wrong = dict(self._absent), list[Remark]()
+        values, known = dict(self._absent), self._known
+        wrong: list[Remark] = []
         for name, value in tree.items():
-            if (key := self._known.get(name)) is None:
+            if (key := known.get(name)) is None:
                 wrong.append(Remark((name,), self._unknown(name), at_key=True))
                 continue
             try:

@@ -211,48 +211,57 @@ class _Composer:
 
     def _value(self, event: Any) -> Value:
         self.count += 1
-        if len(self.path) > MAX_DEPTH:
-            self._stop(event, f"lists and mappings are nested deeper than {MAX_DEPTH}; a config needs 5 levels")
-        if self.count > MAX_VALUES:
-            self._stop(event, f"the config holds more than {MAX_VALUES} values; split it over several bridges")
-        kind = type(event)
-        if kind is _Alias:
-            self._stop(event, f"aliases (*{_name(event)}) are not supported; write the value out")
-        if event.anchor is not None or event.tag is not None:
-            self._refuse_decoration(event)
-        if kind is _Scalar:
-            return parse_plain_scalar(event.value) if event.implicit[0] else str(event.value)
-        return self._sequence() if kind is _SequenceStart else self._mapping()
+        # Of an alias the anchor is its name.
+        if self.count > MAX_VALUES or len(self.path) > MAX_DEPTH or event.anchor is not None or event.tag is not None:
+            self._refuse(event)
+        if type(event) is _Scalar:
+            return parse_plain_scalar(event.value) if event.implicit[0] else event.value
+        self.path.append(0)
+        found = self._sequence() if type(event) is _SequenceStart else self._mapping()
+        self.path.pop()
+        return found
 
     def _sequence(self) -> list[Value]:
         items: list[Value] = []
         while type(event := self.next_event()) is not _SequenceEnd:
-            self.path.append(len(items))
+            self.path[-1] = len(items)
             items.append(self._value(event))
-            self.path.pop()
         return items
 
     def _mapping(self) -> dict[str, Value]:
-        pairs, marks = dict[str, Value](), dict[str, yaml.Mark]()
-        while type(event := self.next_event()) is not _MappingEnd:
-            key = self._key(event)
-            if len(pairs) >= MAX_KEYS:
-                self._stop(event, f"one mapping holds more than {MAX_KEYS} keys; is this a xenoovs config?")
-            self.path.append(key)
-            if key in pairs:
-                self._duplicate(event, marks[key])
+        pairs: dict[str, Value] = {}
+        keys: dict[str, Any] = {}
+        next_event, path = self.next_event, self.path
+        while type(event := next_event()) is not _MappingEnd:
+            if type(event) is not _Scalar or event.anchor is not None or event.tag is not None or len(keys) >= MAX_KEYS:
+                self._refuse_key(event)
+            key = path[-1] = event.value
+            first = keys.setdefault(key, event)
+            if first is event:
+                pairs[key] = self._value(next_event())
             else:
-                marks[key] = event.start_mark
-                pairs[key] = self._value(self.next_event())
-            self.path.pop()
+                self._duplicate(event, first.start_mark)
         return pairs
 
-    def _key(self, event: Any) -> str:
+    def _refuse(self, event: Any) -> None:
+        name = str(event.anchor)[:40]
+        if len(self.path) > MAX_DEPTH:
+            self._stop(event, f"lists and mappings are nested deeper than {MAX_DEPTH}; a config needs 5 levels")
+        if self.count > MAX_VALUES:
+            self._stop(event, f"the config holds more than {MAX_VALUES} values; split it over several bridges")
+        if type(event) is _Alias:
+            self._stop(event, f"aliases (*{name}) are not supported; write the value out")
+        if event.anchor is not None:
+            self._stop(event, f"anchors (&{name}) are not supported; write the value out where it is needed")
+        if event.tag is not None:
+            self._stop(event, f"tags ({show(event.tag)}) are not supported; remove it")
+
+    def _refuse_key(self, event: Any) -> None:
+        self.path.pop()  # the key before it
         if type(event) is not _Scalar:
             self._stop(event, "a key must be a plain word, as in `name: value`")
-        if event.anchor is not None or event.tag is not None:
-            self._refuse_decoration(event)
-        return str(event.value)
+        self._refuse(event)
+        self._stop(event, f"one mapping holds more than {MAX_KEYS} keys; is this a xenoovs config?")
 
     def _duplicate(self, event: Any, first: yaml.Mark) -> None:
         message = f"the key stands here a second time, first in line {first.line + 1}; remove one"
@@ -262,21 +271,11 @@ class _Composer:
         # Its value is read as another one, and forgotten.
         self._value(self.next_event())
 
-    def _refuse_decoration(self, event: Any) -> None:
-        if event.anchor is not None:
-            self._stop(event, f"anchors (&{_name(event)}) are not supported; write the value out where it is needed")
-        if event.tag is not None:
-            self._stop(event, f"tags ({show(event.tag)}) are not supported; remove it")
-
     def _stop(self, event: Any, message: str) -> NoReturn:
         raise ConfigError([*self.findings, self._finding(event, message)])
 
     def _finding(self, event: Any, message: str) -> Finding:
         return Finding(self.file, *position_of(event.start_mark), render_path(tuple(self.path)), message)
-
-
-def _name(event: Any) -> str:
-    return str(event.anchor)[:40]
 
 
 MAX_FINDINGS = 100

@@ -366,7 +366,7 @@ def _next_hop(backend: BackendForm, service: ServiceForm, egress: str, tunnels: 
         return Tunneled(mac, tunnel.port_to(backend.remote), backend.remote, key or 0)
     # Frames that have the tag already are not written, so that their priority stays unmatched.
     vlan = None if backend.vlan == service.vlan else backend.vlan
-    if mac == "unchanged":
+    if isinstance(mac, str):
         return Unchanged(port, vlan)
     if service.mode is ServiceMode.NAT and isinstance(backend.address, IPv4Address):
         return Translated(mac or UNKNOWN_MAC, port, backend.address, backend.port, vlan)

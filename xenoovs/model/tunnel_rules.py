@@ -238,9 +238,10 @@ def check_remotes(services: Iterable[tuple[int, ServiceForm]], tunnels: Tunnels)
     owners = dict[object, tuple[str, KeyPath]]()
     for number, service in services:
         for index, backend in enumerate(service.backends):
-            tunnel, path = tunnels.get(backend.egress or ""), ("services", number, "backends", index)
+            tunnel = tunnels.get(backend.egress or "")
             if tunnel is None or backend.remote is None:
                 continue
+            path: KeyPath = ("services", number, "backends", index)
             identity = (tunnel.type, tunnel.local, tunnel.dst_port, backend.remote)
             owner, other = owners.setdefault(identity, (tunnel.name, path))
             if owner != tunnel.name:
@@ -297,10 +298,13 @@ def check_tunnelled_backends(
     service: ServiceForm, path: KeyPath, *, switch: Uplinks, tunnels: Tunnels
 ) -> Iterator[Remark]:
     """Find backends that do not fit their tunnel, and returns by the switch that cannot be. `tunnels`: by name."""
+    named = f"such as {min(tunnels)}" if tunnels else "with an entry of `tunnels` that has no `host_port`"
     for index, backend in enumerate(service.backends):
         here, tunnel = (*path, "backends", index), tunnels.get(backend.egress or "")
         if tunnel is None:
-            yield from _check_without_tunnel(backend, tunnels, here)
+            for key in ("remote", "key"):
+                if getattr(backend, key) is not None:
+                    yield Remark((*here, key), f"{backend.name} is behind no tunnel; name one as `egress`, {named}")
         elif service.mode is ServiceMode.NAT:
             yield Remark(
                 (*here, "egress"), f"{tunnel.name} is a tunnel, through which there is no NAT; use `mode: dsr`"
@@ -315,13 +319,6 @@ def check_tunnelled_backends(
             yield from _check_backend(backend, tunnel, here)
     if service.returns is Returns.SWITCH:
         yield from _check_returns(service, switch, tunnels, (*path, "return"))
-
-
-def _check_without_tunnel(backend: BackendForm, tunnels: Tunnels, here: KeyPath) -> Iterator[Remark]:
-    named = f"such as {min(tunnels)}" if tunnels else "with an entry of `tunnels` that has no `host_port`"
-    for key in ("remote", "key"):
-        if getattr(backend, key) is not None:
-            yield Remark((*here, key), f"{backend.name} is behind no tunnel; name one as `egress`, {named}")
 
 
 def _check_backend(backend: BackendForm, tunnel: SwitchTunnel, here: KeyPath) -> Iterator[Remark]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from enum import Enum
 from fractions import Fraction
+from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, ip_network
 from typing import TYPE_CHECKING, Any, Generic, TypeGuard, TypeVar
 
@@ -136,14 +137,17 @@ _NUMBER = regex(
 _INTEGER_CHARACTERS = 20
 
 
+# Most weights and ports of a config are equal.
+_fraction = lru_cache(Fraction)
+_integer = lru_cache(lambda text: int(text) if _INTEGER.fullmatch(text) else None)
+
+
 def parse_plain_scalar(text: str) -> str | int | bool | Number | None:
     """Return the value of an unquoted scalar. It is text if it is nothing else."""
     if text[:1] not in _MAY_BE_NUMBER or ":" in text:
         return _WORDS.get(text, text)
-    if text == "":
-        return None
-    if _INTEGER.fullmatch(text) and len(text) <= _INTEGER_CHARACTERS:
-        return int(text)
+    if len(text) <= _INTEGER_CHARACTERS and (integer := _integer(text)) is not None:
+        return integer
     return Number(text) if _NUMBER.fullmatch(text) else text
 
 
@@ -166,7 +170,7 @@ OTHER = "{other}"
 
 def repeated(keys: Iterable[object]) -> Iterator[tuple[int, int]]:
     """Yield the index of each key that is there already, with the index of the first one; None is no key."""
-    first = dict[object, int]()
+    first: dict[object, int] = {}
     for index, key in enumerate(keys):
         other = first.setdefault(key, index)
         if other != index and key is not None:
@@ -241,10 +245,12 @@ def matching(pattern: str, what: str, advice: str = "", *, kind: str = "", is_na
     compiled = regex(pattern, re.ASCII)
 
     def parse(value: object) -> str:
-        text = _text(value) if is_name else value
-        if not isinstance(text, str) or not compiled.fullmatch(text):
-            raise ValueError(f"{show(value)} is not {what}{advice and f'; {advice}'}")
-        return text
+        if isinstance(value, str) and compiled.fullmatch(value):
+            return value
+        if is_name and not isinstance(value, str):
+            how = f'put it in quotes: "{show(value)}"' if isinstance(value, (bool, int, Number)) else "write a name"
+            raise ValueError(f"{show(value)} is not text; {how}")
+        raise ValueError(f"{show(value)} is not {what}{advice and f'; {advice}'}")
 
     return Parser(parse, _written(kind, pattern) if kind else {"type": "string", "pattern": pattern})
 
@@ -252,7 +258,7 @@ def matching(pattern: str, what: str, advice: str = "", *, kind: str = "", is_na
 def either(word: str, meant: Any, other: Parser[Any]) -> Parser[Any]:
     """Return a parser of what `other` reads, or of a word that stands for `meant`."""
     return Parser(
-        lambda value: meant if value == word else other(value),
+        lambda value: meant if value == word else other.parse(value),
         {"anyOf": [{"const": word}, other.schema]},
         lambda value: word if value == meant else other.write(value),
     )
@@ -303,7 +309,6 @@ _QUERY_PATTERN = r"^(\.|([A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?)$"
 _MAX_QUERY = 253
 NO_QUERY = "."
 """The DNS root, which no probe queries, stands for: no query is configured."""
-_MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
 _PERCENT = {"x-kind": "percentage", "type": "string", "pattern": _PERCENT_PATTERN}
 _PORT = {"type": "integer", "minimum": 0, "maximum": MAX_PORT}
@@ -334,15 +339,14 @@ class MatchField(Enum):
 
 def choice(kinds: type[E]) -> Parser[E]:
     """Return a parser of the words of an enumeration."""
-    words = [member.value for member in kinds]
+    words = {member.value: member for member in kinds}
 
     def parse(value: object) -> E:
-        for member in kinds:
-            if member.value == value:
-                return member
+        if isinstance(value, str) and value in words:
+            return words[value]
         raise ValueError(f"{show(value)} is not one of: {', '.join(words)}")
 
-    return Parser(parse, {"enum": words})
+    return Parser(parse, {"enum": [*words]})
 
 
 path = matching(r"^/(?!/)[!-~]{0,1023}$", "a path", "write one that starts with one slash, such as /health")
@@ -525,6 +529,8 @@ def ports(value: object) -> PortRange:
 )
 def weight(value: object) -> Fraction:
     """Read a weight from 0 to 10^9 with at most 9 decimals, exactly."""
+    if is_int(value) and 0 <= value <= MAX_WEIGHT:
+        return _fraction(value)
     too_large = "only ratios of weights count, so write smaller ones"
     return _from_zero(value, below="write 0 for a backend that gets nothing", above=too_large)
 
@@ -554,7 +560,7 @@ def _from_zero(value: object, *, below: str, above: str) -> Fraction:
         raise ValueError(f"{show(value)} is below 0; {below}")
     if number > MAX_WEIGHT:
         raise ValueError(f"{show(value)} is above {MAX_WEIGHT}; {above}")
-    return Fraction(value) if isinstance(value, int) else _exact(number, value)
+    return _exact(number, value)
 
 
 @accepts(write=_percent, anyOf=[_PERCENT, {"type": "number", "exclusiveMinimum": 0, "maximum": 1}])
@@ -602,11 +608,17 @@ version = Parser(whole(1, 1, "is not a version this xenoovs reads; write 1").par
 @accepts(write=_time, **_written("time", _DURATION_PATTERN))
 def duration_ms(value: object) -> int:
     """Read `500ms`, `1.5s`, `2m`; whole milliseconds, 1 ms to 1 h."""
-    found = re.fullmatch(_DURATION_PATTERN, value, re.ASCII) if isinstance(value, str) else None
-    milliseconds = Decimal(found[1]) * _MILLISECONDS[found[2]] if found else Decimal(0)
-    if milliseconds != int(milliseconds) or not 1 <= milliseconds <= LONGEST_MS:
-        raise ValueError(f"{show(value)} is not a time from 1ms to 1h; write one such as 500ms, 1s or 2m")
-    return int(milliseconds)
+    form = "a time from 1ms to 1h; write one such as 500ms, 1s or 2m"
+    return _units(value, _DURATION_PATTERN, {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}, LONGEST_MS, form)
+
+
+def _units(value: object, pattern: str, units: Mapping[str, int], most: int, form: str) -> int:
+    """Return a time as a whole number from 1 to `most`. `units`: how many it is of each that `pattern` reads."""
+    found = re.fullmatch(pattern, value, re.ASCII) if isinstance(value, str) else None
+    number = Decimal(found[1]) * units[found[2]] if found else Decimal(0)
+    if number != int(number) or not 1 <= number <= most:
+        raise ValueError(f"{show(value)} is not {form}")
+    return int(number)
 
 
 @accepts(write=_time, **_written("time", _DURATION_PATTERN))
@@ -639,11 +651,8 @@ def tos(value: object) -> int:
 @accepts(lambda value: f"{value}us", **_written("time", _MARGIN_PATTERN))
 def _margin_us(value: object) -> int:
     """Read `30us` or `5ms`; whole microseconds, 1 us to 1 s."""
-    found = re.fullmatch(_MARGIN_PATTERN, value, re.ASCII) if isinstance(value, str) else None
-    microseconds = Decimal(found[1]) * (1 if found[2] == "us" else 1_000) if found else Decimal(0)
-    if microseconds != int(microseconds) or not 1 <= microseconds <= LONGEST_MARGIN_US:
-        raise ValueError(f"{show(value)} is not a time from 1us to 1000ms; write auto, or one such as 30us or 5ms")
-    return int(microseconds)
+    form = "a time from 1us to 1000ms; write auto, or one such as 30us or 5ms"
+    return _units(value, _MARGIN_PATTERN, {"us": 1, "ms": 1_000}, LONGEST_MARGIN_US, form)
 
 
 margin_us = either("auto", None, _margin_us)
@@ -710,14 +719,6 @@ def is_int(value: object) -> TypeGuard[int]:
     if isinstance(value, Number) and value.other_notation is not None:
         raise ValueError(value.other_notation)
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, (bool, int, Number)):
-        raise ValueError(f'{show(value)} is not text; put it in quotes: "{show(value)}"')
-    raise ValueError(f"{show(value)} is not text; write a name")
 
 
 def _address(value: object, *, advice: str) -> IPAddress:

@@ -37,15 +37,15 @@ class Window(NamedTuple):
 
 def whole_weights(weights: Iterable[Weight]) -> tuple[int, ...]:
     """The smallest integers in the same proportion. ValueError: a weight is negative or none is positive."""
-    given = tuple(weights)
-    scale = lcm(*(weight.denominator for weight in given))
-    whole = [weight.numerator * (scale // weight.denominator) for weight in given]
-    if any(weight < 0 for weight in whole):
+    given = [weight.as_integer_ratio() for weight in weights]
+    scale = lcm(*[below for _, below in given])
+    whole = [above * (scale // below) for above, below in given]
+    if min(whole, default=0) < 0:
         raise ValueError("a weight is negative")
     if not any(whole):
         raise ValueError("no weight is positive")
     common = gcd(*whole)
-    return tuple(weight // common for weight in whole)
+    return tuple([weight // common for weight in whole])
 
 
 def windows(weights: Sequence[Weight], width: int, tolerance: Fraction) -> tuple[Window, ...]:
@@ -58,12 +58,11 @@ def _windows(weights: Sequence[int], goal: int, width: int, tolerance: Fraction)
     """As `windows`, for some of the weights whose sum is `goal`."""
     part, unit = tolerance.numerator, tolerance.denominator
     below, above, scale, total = (unit - part) << width, (unit + part) << width, goal * unit, 1 << width
-    return tuple(
-        Window(-(-weight * below // scale) if weight * below > scale else 1, min(total, weight * above // scale))
-        if weight
-        else Window(0, 0)
-        for weight in weights
-    )
+    found = {0: Window(0, 0)}
+    for weight in {*weights} - {0}:  # many are equal
+        least = -(-weight * below // scale) if weight * below > scale else 1
+        found[weight] = Window(least, min(total, weight * above // scale))
+    return tuple([found[weight] for weight in weights])
 
 
 def _inner_windows(weights: Sequence[int], width: int, tolerance: Fraction) -> tuple[Window, ...]:
