@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from xenoovs.agent.health import HealthChange
 from xenoovs.agent.probe.check import Check, ProbeResult
 from xenoovs.agent.scheduler import ProbeQueue
-from xenoovs.agent.state import AgentState, ConfigFollowed, ProbeAt, Probed, Tick, desired_state
+from xenoovs.agent.state import AgentState, ConfigFollowed, Probed, Tick, desired_state
 from xenoovs.agent.state_store import StateStore
 from xenoovs.decision.decision import DesiredState
 from xenoovs.decision.ejection import KnownShares
@@ -21,7 +21,7 @@ class DrivenAgent:
     def __init__(self, balancer: Balancer, now_s: Callable[[], float]) -> None:
         self.store, self.queue = StateStore(AgentState(balancer, balancer), now_s), ProbeQueue()
         self._change: HealthChange | None = None
-        self.store.subscribe(ProbeAt, self.queue.push)
+        self.store.subscribe(Check, lambda check: self.queue.push(check, self.state.tracker.health[check].due_s))
         self.store.subscribe(HealthChange, self._changed)
 
     @property

@@ -37,7 +37,6 @@ from xenoovs.agent.state import (
     AdvertisedRefused,
     AgentState,
     BlocksPlaced,
-    OverrideExpired,
     RoundFacts,
     Runtime,
     Tick,
@@ -64,7 +63,7 @@ from xenoovs.log import (
 )
 from xenoovs.model.balancer import Balancer
 from xenoovs.show.paths import RemoteView
-from xenoovs.show.snapshot import Event, LazySnapshot, PortView, Snapshot
+from xenoovs.show.snapshot import Event, LazySnapshot, Override, PortView, Snapshot
 
 if TYPE_CHECKING:
     from aiohttp.web import RouteDef
@@ -105,7 +104,7 @@ class Agent:
             (HealthChange, self._request_urgent_round),
             (AdvertisedChange, self.report.advertised),
             (AdvertisedChange, self._advertised_changed),
-            (OverrideExpired, self.report.expired),
+            (Override, self.report.expired),
             (BlocksPlaced, self._request_urgent_round),
             (HealthChange, self.changes.health),
             (AdvertisedChange, self.changes.advertised),

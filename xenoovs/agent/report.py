@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from xenoovs.agent.health import AdvertisedChange, HealthChange
-from xenoovs.agent.state import AgentState, OverrideExpired, RoundFacts
+from xenoovs.agent.state import AgentState, RoundFacts
 from xenoovs.agent.tasks import call_each
 from xenoovs.compile.drain_progress import Draining
 from xenoovs.compile.plan import ChangeKind
@@ -143,11 +143,10 @@ class Report:
         for service, reason in reasons.items():
             warn("advertised weights cannot be installed; they are ignored", service=service, reason=reason)
 
-    def expired(self, expired: OverrideExpired) -> None:
-        """Report an override whose time is over."""
-        one = expired.override
+    def expired(self, one: Override) -> None:
+        """Report an override whose time is over; one without an end stays."""
         names = {"service": one.service, "backend": one.backend, "state": one.state}
-        if expired.is_last:
+        if one.until_s is None:
             warn("an override stays beyond its time", **names, reason="without it no backend would have a weight")
         else:
             info("an override has ended", **names, reason="its time is over")

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import Protocol
 
 from xenoovs.agent.probe.check import Check, ProbeResult, ResourceShortage, quoted
-from xenoovs.agent.state import AgentState, ProbeAt, Probed
+from xenoovs.agent.state import AgentState, Probed
 from xenoovs.agent.state_store import StateStore
 from xenoovs.agent.tasks import BackgroundTasks
 from xenoovs.errors import fault_text
@@ -68,10 +68,10 @@ class ProbeQueue:
         self._heap: list[tuple[float, int, Check]] = []
         self._count = 0
 
-    def push(self, probe: ProbeAt) -> None:
+    def push(self, check: Check, due_s: float) -> None:
         # The number keeps the order of checks that are due at the same time.
         self._count += 1
-        heappush(self._heap, (probe.due_s, self._count, probe.check))
+        heappush(self._heap, (due_s, self._count, check))
 
     def take_due(self, state: AgentState, now_s: float, *, limit: int = sys.maxsize) -> list[Check]:
         """Remove from the queue and return the checks to be probed now, at most `limit`.
@@ -102,7 +102,7 @@ class ProbeScheduler:
         self._queue, self._wake, self._next_s, self._running = ProbeQueue(), asyncio.Event(), 0.0, 0
         self._shortage = ""
         self._differs_since_s: float | None = None
-        store.subscribe(ProbeAt, self._push)
+        store.subscribe(Check, self._push)
 
     async def run(self) -> None:
         """Send probes until cancelled."""
@@ -137,8 +137,7 @@ class ProbeScheduler:
         except ResourceShortage as shortage:
             self._shortage = str(shortage)
             await asyncio.sleep(_SHORTAGE_PAUSE_S)
-            if (health := self._store.state.tracker.health.get(check)) is not None:
-                self._push(ProbeAt(check, health.due_s))
+            self._push(check)
             return
         finally:
             if self._running >= self._max_running:
@@ -168,7 +167,8 @@ class ProbeScheduler:
                 warn("health checks are late", late_s=round(late_s, 1), running=self._running, **facts)
                 self.late_s = late_s
 
-    def _push(self, probe: ProbeAt) -> None:
-        self._queue.push(probe)
-        if probe.due_s < self._next_s:
-            self._wake.set()
+    def _push(self, check: Check) -> None:
+        if (health := self._store.state.tracker.health.get(check)) is not None:
+            self._queue.push(check, health.due_s)
+            if health.due_s < self._next_s:
+                self._wake.set()

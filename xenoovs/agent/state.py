@@ -329,23 +329,9 @@ class SamplesAsked:
     """A client shows samples of hardware offload: take them more often for some seconds. No event of the state."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeAt:
-    """The next probe of a check is due at this time."""
-
-    check: Check
-    due_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class OverrideExpired:
-    """The time of an override is over. `is_last`: it stays, because its service would have no weight without it."""
-
-    override: Override
-    is_last: bool = False
-
-
-Effect = ProbeAt | HealthChange | AdvertisedChange | OverrideExpired
+Effect = Check | HealthChange | AdvertisedChange | Override
+"""A check has another time at which its next probe is due; the state has it. The time of an override is over; one
+without an end stays, because its service would have no weight without it."""
 
 
 def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, tuple[Effect, ...]]:
@@ -416,19 +402,18 @@ def _probed(state: AgentState, event: Probed, now_s: float) -> tuple[AgentState,
         # The port was dead after the probe was sent, so the result shows nothing about the server.
         again = replace(state.tracker.health[event.check], due_s=now_s)
         health = {**state.tracker.health, event.check: again}
-        return replace(state, tracker=replace(state.tracker, health=health)), (ProbeAt(event.check, now_s),)
+        return replace(state, tracker=replace(state.tracker, health=health)), (event.check,)
     tracker, change = state.tracker.with_result(
         event.check, event.result, state.judged, sent_s=event.sent_s, now_s=now_s
     )
-    probe = ProbeAt(event.check, tracker.health[event.check].due_s)
     state = replace(state, tracker=tracker)
     if change is None:
-        return state, (probe,)
+        return state, (event.check,)
     if isinstance(change, AdvertisedChange) and change.is_new:
         services = {service for service, _ in change.backends}
         refused = {name: reason for name, reason in state.refused.items() if name not in services}
         state = _weighted(replace(state, refused=refused))
-    return state, (probe, change)
+    return state, (event.check, change)
 
 
 def _ticked(state: AgentState, now_s: float) -> AgentState:
@@ -456,7 +441,7 @@ def _expired(state: AgentState, now_s: float) -> tuple[AgentState, tuple[Effect,
     """End the overrides whose time is over. If a service would have no weight left, they stay without an end."""
     if not state.is_due(now_s):
         return state, ()
-    overrides, expired = state.runtime.overrides, list[OverrideExpired]()
+    overrides, expired = state.runtime.overrides, list[Override]()
     for service in {each.service for each in overrides if _is_over(each, now_s)}:
         due = [each for each in overrides if each.service == service and _is_over(each, now_s)]
         remaining = tuple(each for each in overrides if each not in due)
@@ -464,7 +449,8 @@ def _expired(state: AgentState, now_s: float) -> tuple[AgentState, tuple[Effect,
             require_weights(state.balancer, with_overrides(state.balancer, remaining))
         except CompileError:
             remaining = tuple(replace(each, until_s=None) if each in due else each for each in overrides)
-        expired += (OverrideExpired(each, is_last=len(remaining) == len(overrides)) for each in due)
+            due = [replace(each, until_s=None) for each in due]
+        expired += due
         overrides = remaining
     ended, effects = _runtime_changed(state, replace(state.runtime, overrides=overrides), now_s)
     return ended, (*expired, *effects)
@@ -492,7 +478,7 @@ def _with_runtime(state: AgentState, runtime: Runtime) -> AgentState:
 
 def _probing(
     state: AgentState, known: KnownShares, now_s: float, *, before: AgentState
-) -> tuple[AgentState, tuple[ProbeAt, ...]]:
+) -> tuple[AgentState, tuple[Check, ...]]:
     """Begin to probe the backends of config and overrides. `known`: state of new backends, stored on the bridge."""
     if state.watches is None:
         checks = checks_of(state.balancer, state.runtime.overrides)
@@ -505,7 +491,7 @@ def _probing(
         known = fleet_shares(state.balancer, state.watches)
     tracker = state.tracker.with_checks(checks, known, now_s)
     new = (check for check in (*checks.backends, *checks.agents) if check not in before.tracker.health)
-    return replace(state, tracker=tracker), tuple(ProbeAt(check, tracker.health[check].due_s) for check in new)
+    return replace(state, tracker=tracker), tuple(new)
 
 
 def _weighted(state: AgentState) -> AgentState:

@@ -24,12 +24,11 @@ from xenoovs.agent import fleet
 from xenoovs.agent.fleet import FleetVoter, VerdictReports, verdict_counts
 from xenoovs.agent.fleet_config import FleetCache
 from xenoovs.agent.health import SELF_CHECK_MS, FleetWatches, fleet_checks
-from xenoovs.agent.probe.check import ProbeResult
+from xenoovs.agent.probe.check import Check, ProbeResult
 from xenoovs.agent.state import (
     AgentState,
     ConfigFollowed,
     OffloadSample,
-    ProbeAt,
     Probed,
     RoundFacts,
     SamplesAsked,
@@ -311,7 +310,7 @@ def test_a_witness_probes_at_the_interval_of_the_service_and_others_seldom() -> 
     state, effects = step(state, FleetWatches.of(view(witness_of=2), "d1"), 1.0)
     assert state.tracker.checks.by_backend["web", "b1"].health.interval_ms == 1000
     # The first one is unchanged.
-    assert [each.check.health.interval_ms for each in effects if isinstance(each, ProbeAt)] == [1000]
+    assert [each.health.interval_ms for each in effects if isinstance(each, Check)] == [1000]
 
 
 def test_it_votes_on_its_own_targets_and_moves_no_client() -> None:

@@ -32,7 +32,6 @@ from xenoovs.agent.state import (
     AgentState,
     BridgePorts,
     ConfigFollowed,
-    ProbeAt,
     Probed,
     Tick,
     after,
@@ -364,6 +363,6 @@ def test_bug_a_probe_that_was_sent_into_a_dead_port_ejected_its_backend_once_mor
     state = after(state, Probed(check, ok, 0.0), dead, now_s=1.0)
     state = after(state, live, now_s=2.0)
     state, effects = step(state, Probed(check, failed, 1.5), 2.5)
-    assert effects == (ProbeAt(check, 2.5),)
+    assert (effects, state.tracker.health[check].due_s) == ((check,), 2.5)
     assert after(state, Tick(), now_s=2.5).ejected == {}
     assert after(state, Probed(check, failed, 2.5), Tick(), now_s=3.0).ejected == {"web": {"b1"}}
