@@ -25,21 +25,15 @@ from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.scripted_switch import ADD, HELLO, peer, read_to_end, scripted_switch
 from tests.ovs.ways import Record, Way, connect, live_switch, running_server
 from tests.patience import eventually
-from xenoovs.controller import listen
+from xenoovs.controller import listen, session
 from xenoovs.controller.listen import MAX_PENDING
 from xenoovs.controller.log import WARNINGS
 from xenoovs.controller.server import ControllerSwitch, Server
-from xenoovs.controller.session import Timeouts
 from xenoovs.errors import OpenFlowVersionDisabled, SwitchError, SwitchUnreachable
 from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.openflow.text import parse_flow
 from xenoovs.openflow.wire.flow import encode_flow_mod
 
-_QUICK = Timeouts(handshake_s=0.3)
-_WATCHFUL = Timeouts(echo_s=1.0, silence_s=3.0)
-"""Longer than a busy machine lets an Open vSwitch wait that is well."""
-_FOREVER = Timeouts(handshake_s=3600.0)
-"""So that strangers do not go by themselves."""
 _LIMITED = "too many refused connections to log each"
 
 
@@ -49,9 +43,13 @@ def record() -> Record:
 
 
 @pytest.mark.parametrize("said", [b"", HELLO], ids=["silent", "polite"])
-def test_strangers_keep_no_bridge_out_and_drive_none_out(bridge: DummyBridge, record: Record, said: bytes) -> None:
+def test_strangers_keep_no_bridge_out_and_drive_none_out(
+    bridge: DummyBridge, record: Record, said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Found when 64 connections that said nothing were all that the controller would have."""
-    with running_server(record, timeouts=_FOREVER) as server:
+    # So that strangers do not go by themselves.
+    monkeypatch.setattr(session, "HANDSHAKE_S", 3600.0)
+    with running_server(record) as server:
         switch = Way(server).switch(bridge.ovs)
         for is_connected in (False, True):
             with ExitStack() as strangers:
@@ -122,8 +120,11 @@ def test_a_controller_that_has_descriptors_again_goes_on(
 
 
 @pytest.mark.parametrize("said", [b"", HELLO, HELLO[:3]], ids=["nothing", "hello alone", "half a hello"])
-def test_a_peer_that_falls_silent_is_told_and_let_go(record: Record, said: bytes) -> None:
-    with running_server(record, timeouts=_QUICK) as server, peer(server) as sock:
+def test_a_peer_that_falls_silent_is_told_and_let_go(
+    record: Record, said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "HANDSHAKE_S", 0.3)
+    with running_server(record) as server, peer(server) as sock:
         sock.sendall(said)
         read_to_end(sock)
         eventually(lambda: record.of("a connection is closed") != [], "the end of a silent connection")
@@ -132,9 +133,14 @@ def test_a_peer_that_falls_silent_is_told_and_let_go(record: Record, said: bytes
     ]
 
 
-def test_a_switch_that_hangs_is_told_and_comes_back(own_ovs: DummyOvs, record: Record) -> None:
+def test_a_switch_that_hangs_is_told_and_comes_back(
+    own_ovs: DummyOvs, record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pid = own_ovs.ovs.pids()[0]
-    with running_server(record, timeouts=_WATCHFUL) as server, own_ovs.bridge():
+    monkeypatch.setattr(session, "ECHO_S", 1.0)
+    # Longer than a busy machine lets an Open vSwitch wait that is well.
+    monkeypatch.setattr(session, "SILENCE_S", 3.0)
+    with running_server(record) as server, own_ovs.bridge():
         switch = Way(server).switch(own_ovs)
         switch.apply("ovsbr1", ADD)
         os.kill(pid, signal.SIGSTOP)

@@ -13,7 +13,6 @@ from tests.ovs.dummy import DummyOvs
 from tests.patience import PATIENCE_S as PATIENCE_S
 from xenoovs.controller.listen import parse_address
 from xenoovs.controller.server import ControllerSwitch, Server
-from xenoovs.controller.session import Timeouts
 from xenoovs.lab.private_ovs import PrivateOvs
 from xenoovs.log import LOGGER, facts_of
 from xenoovs.switch.api import Switch
@@ -45,7 +44,6 @@ def running_server(
     *,
     at: str = "127.0.0.1:0",
     certificates: Certificates | None = None,
-    timeouts: Timeouts | None = None,
     is_redundant: bool = False,
 ) -> Iterator[Server]:
     """A controller in this process for the time of a `with`."""
@@ -55,7 +53,7 @@ def running_server(
     before = logger.handlers[:]
     logger.handlers[:] = [*(each for each in before if isinstance(each, Record)), record]
     try:
-        with closing(Server(parse_address(at), certificates, timeouts, is_redundant=is_redundant)) as server:
+        with closing(Server(parse_address(at), certificates, is_redundant=is_redundant)) as server:
             yield server
     finally:
         logger.handlers[:] = before

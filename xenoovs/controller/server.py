@@ -13,7 +13,7 @@ from xenoovs.controller.bridge import ExpectedBridge
 from xenoovs.controller.connection import BridgeConnection, dump, send_bundle
 from xenoovs.controller.listen import Address, Stream, SwitchListener
 from xenoovs.controller.registry import Registry
-from xenoovs.controller.session import Session, Timeouts
+from xenoovs.controller.session import Session
 from xenoovs.dataclass import dataclass
 from xenoovs.datapath.database import UNKNOWN_TYPE, BridgeState, Controller, PortState
 from xenoovs.datapath.fact import Fact, Unknown
@@ -41,11 +41,9 @@ class Server:
         self,
         address: Address,
         certificates: Certificates | None = None,
-        timeouts: Timeouts | None = None,
         *,
         is_redundant: bool = False,
     ) -> None:
-        self._timeouts = timeouts
         self._sessions: set[Session] = set()
         self._is_closing = False
         self.registry = Registry(is_redundant=is_redundant)
@@ -81,7 +79,7 @@ class Server:
             sleep(_TICK_S)
 
     def _serve(self, stream: Stream, peer: str, accepted_s: float, admitted: Callable[[], None]) -> None:
-        session = Session(stream, peer, self.registry, self._timeouts, accepted_s=accepted_s, admitted=admitted)
+        session = Session(stream, peer, self.registry, accepted_s=accepted_s, admitted=admitted)
         self._sessions.add(session)
         try:
             if not self._is_closing:

@@ -10,7 +10,6 @@ from threading import Lock
 from time import monotonic
 from typing import Protocol
 
-from xenoovs.dataclass import dataclass
 from xenoovs.display import span
 from xenoovs.errors import MalformedOpenFlow, WireError
 from xenoovs.openflow.wire.frame import (
@@ -98,14 +97,10 @@ class SessionEvents(Protocol):
     def session_closed(self, session: Session, reason: str) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """How long a session waits. `handshake_s`: from the connection to the description of its ports. A switch that is
-    silent for `echo_s` gets an echo request, and loses its connection after `silence_s`."""
-
-    handshake_s: float = 10.0
-    echo_s: float = 5.0
-    silence_s: float = 15.0
+HANDSHAKE_S = 10.0
+"""Most time from the connection of a switch to the description of its ports."""
+ECHO_S, SILENCE_S = 5.0, 15.0
+"""A switch that is silent for the first time gets an echo request, and after the second it loses its connection."""
 
 
 class _State(Enum):
@@ -131,7 +126,6 @@ class Session:
         transport: Transport,
         peer: str,
         registry: SessionEvents,
-        timeouts: Timeouts | None = None,
         *,
         accepted_s: float | None = None,
         admitted: Callable[[], None] = lambda: None,
@@ -139,7 +133,7 @@ class Session:
     ) -> None:
         """Begin with a HELLO of the versions `offered`. `admitted`: called when the registry admits the session."""
         self._transport, self.peer, self._registry = transport, peer, registry
-        self._timeouts, self._admitted, self.offered = timeouts or Timeouts(), admitted, offered
+        self._admitted, self.offered = admitted, offered
         self._sending = Lock()
         self._begun_s = self._received_s = self._asked_s = monotonic()
         self.accepted_s = self._begun_s if accepted_s is None else accepted_s
@@ -304,14 +298,14 @@ class Session:
         self._registry.session_opened(self)
 
     def _check_time(self) -> None:
-        now_s, timeouts = monotonic(), self._timeouts
+        now_s = monotonic()
         if not self.is_settled and self._state is not _State.CLOSED:
-            if now_s - self._begun_s > timeouts.handshake_s:
-                self.abandon(f"no OpenFlow handshake within {span(timeouts.handshake_s)}")
+            if now_s - self._begun_s > HANDSHAKE_S:
+                self.abandon(f"no OpenFlow handshake within {span(HANDSHAKE_S)}")
             return
         silent_s = now_s - self._received_s
-        if silent_s > timeouts.silence_s:
-            self.abandon(f"the switch has sent nothing for {span(timeouts.silence_s)}, not even to an echo request")
-        elif silent_s > timeouts.echo_s and now_s - self._asked_s > timeouts.echo_s:
+        if silent_s > SILENCE_S:
+            self.abandon(f"the switch has sent nothing for {span(SILENCE_S)}, not even to an echo request")
+        elif silent_s > ECHO_S and now_s - self._asked_s > ECHO_S:
             self._asked_s = now_s
             self.send(message(ECHO_REQUEST, xid=XID, version=self.version or VERSION))
