@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from ipaddress import IPv4Address, IPv6Address
 from itertools import pairwise
@@ -71,23 +71,12 @@ class _Line:
     weight: Fraction | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Delivery:
-    """How a flow changes and sends a packet. `mac`, `source_mac`, `address`, `vlan`: None if unchanged."""
-
-    port: str
-    mac: Mac | None
-    source_mac: Mac | None
-    address: IPv4Address | None
-    vlan: int | None = None
-
-
 @dataclass(slots=True)
 class _Group:
     """Flows for the same packets, split by their source address."""
 
     conditions: tuple[Masked, ...]
-    lines: dict[tuple[Masked, ...], list[tuple[_Line, _Delivery]]] = field(default_factory=dict)
+    lines: dict[tuple[Masked, ...], list[tuple[_Line, DraftBackend]]] = field(default_factory=dict)
     ports: set[str | None] = field(default_factory=set)
 
     @property
@@ -130,7 +119,7 @@ def read_flows(text: str) -> Draft:
     if not lines:
         raise ParseError(text=text[:200], offset=0, expected="flows as `ovs-ofctl dump-flows` prints them")
     groups: dict[tuple[Masked, ...], _Group] = {}
-    across: dict[str, tuple[_Line, str]] = {}
+    across: dict[str, tuple[_Line, str | None]] = {}
     reflectors: list[tuple[_Line, int]] = []
     for line in lines:
         match, delivery = line.flow.match, _delivery(line.flow)
@@ -154,7 +143,7 @@ def read_flows(text: str) -> Draft:
         elif delivery is None or match.foreign:
             draft.omissions.add((line.word,), _reason(line.flow))
         elif delivery.mac is None and match.in_port and is_for_all:
-            across[match.in_port] = line, delivery.port
+            across[match.in_port] = line, delivery.egress
         else:
             # Flows of single connections are counted as those of single clients.
             of_a_key = (*_OF_A_KEY, Field.TP_SRC) if _is_of_a_client(match) else _OF_A_KEY
@@ -300,16 +289,19 @@ def _is_vlan(tag: int) -> bool:
     return tag == UNTAGGED or 0 < tag & ~TAGGED <= MAX_VLAN
 
 
-def _delivery(flow: Flow) -> _Delivery | None:
-    """Return the delivery of a flow; None if it does not only set addresses or a tag, and send to one port."""
-    macs, port, address = dict[Field, Mac](), None, None
+def _delivery(flow: Flow) -> DraftBackend | None:
+    """Return the backend to which a flow sends, without name and weight; None if the flow does more than to set
+    addresses or a tag, and to send to one port."""
+    mac, port, address = None, None, None
     tag = flow.match.get(Field.VLAN)
     before = tag.value if tag is not None and tag.is_exact else None
     vlan = None
     for action in flow.actions:
         match action:
-            case SetField(Field.DL_DST | Field.DL_SRC as which, value) if port is None:
-                macs[which] = Mac(value)
+            case SetField(Field.DL_SRC, _) if port is None:
+                pass
+            case SetField(Field.DL_DST, value) if port is None:
+                mac = Mac(value)
             case SetField(Field.NW_DST, value) if port is None:
                 address = IPv4Address(value)
             case SetField(Field.VLAN, value) if port is None and _is_vlan(value):
@@ -328,7 +320,7 @@ def _delivery(flow: Flow) -> _Delivery | None:
                 return None
     if port is None or vlan == _PUSHED:
         return None
-    return _Delivery(port, macs.get(Field.DL_DST), macs.get(Field.DL_SRC), address, vlan)
+    return DraftBackend("", Fraction(0), mac, address, port, vlan=vlan)
 
 
 def _may_tag_twice(flow: Flow) -> bool:
@@ -385,19 +377,20 @@ def _add_service(draft: Draft, group: _Group, groups: Iterable[_Group]) -> bool:
         draft.omissions.add((line.word for line, _ in rows), what)
         return False
     draft.services.append(service)
-    _set_source_mac(service, rows)
+    _set_source_mac(service, [line for line, _ in rows])
     shares = shares or blocks.shares()
     # The layout gives the first blocks to the first backend: in this order most clients keep their server.
     owners = list(dict.fromkeys((*(owner for _, owner in blocks.rows), *(_owner(delivery) for _, delivery in rows))))
     by_owner = {_owner(delivery): delivery for _, delivery in rows}
-    usual = by_owner[max(owners, key=lambda owner: shares.get(owner, Fraction(0)))].port
+    usual = by_owner[max(owners, key=lambda owner: shares.get(owner, Fraction(0)))].egress
     draft.switch.egress = draft.switch.egress or usual
     weights = whole_weights(shares.get(owner, Fraction(0)) for owner in owners)
     for number, (owner, weight) in enumerate(zip(owners, weights, strict=True), start=1):
         found = by_owner[owner]
-        egress = None if found.port == draft.switch.egress else found.port
-        service.backends.append(DraftBackend(f"server-{number}", Fraction(weight), found.mac, found.address, egress))
-        service.backends[-1].vlan = None if found.vlan == vlan else found.vlan
+        found.name, found.weight = f"server-{number}", Fraction(weight)
+        found.egress = None if found.egress == draft.switch.egress else found.egress
+        found.vlan = None if found.vlan == vlan else found.vlan
+        service.backends.append(found)
     if any(backend.address for backend in service.backends):
         reason = service.why_no_nat(draft.services[:-1])
         service.is_nat = reason is None
@@ -422,7 +415,7 @@ def _claim(service: DraftService) -> Claim:
     return Claim(frozenset(Family), service.vips, service.protocol, service.ports, vlan=service.vlan)
 
 
-def _counted(rows: Iterable[tuple[_Line, _Delivery]]) -> dict[str, Fraction]:
+def _counted(rows: Iterable[tuple[_Line, DraftBackend]]) -> dict[str, Fraction]:
     """Return the servers' shares of buckets in a select group, or of flows for single clients; empty for masks."""
     found = defaultdict[str, Fraction](Fraction)
     for line, delivery in rows:
@@ -451,7 +444,7 @@ def _is_of_a_claim(condition: Masked) -> bool:
     return condition.is_exact and (condition.field is not Field.NW_PROTO or condition.value in _PROTOCOLS)
 
 
-def _blocks(rows: Iterable[tuple[_Line, _Delivery]], key: BlockKey, service: DraftService) -> Blocks:
+def _blocks(rows: Iterable[tuple[_Line, DraftBackend]], key: BlockKey, service: DraftService) -> Blocks:
     found = []
     for line, delivery in sorted(rows, key=lambda row: row[0].flow.priority):
         value, mask = key_bits(line.flow)
@@ -465,18 +458,24 @@ def _blocks(rows: Iterable[tuple[_Line, _Delivery]], key: BlockKey, service: Dra
     return Blocks.of(found)
 
 
-def _owner(delivery: _Delivery) -> str:
-    return f"{delivery.mac}{vlan_text(delivery.vlan)}@{delivery.port}"
+def _owner(delivery: DraftBackend) -> str:
+    return f"{delivery.mac}{vlan_text(delivery.vlan)}@{delivery.egress}"
 
 
-def _set_source_mac(service: DraftService, rows: Iterable[tuple[_Line, _Delivery]]) -> None:
-    macs = {delivery.source_mac for _, delivery in rows}
-    if len(macs) == 1:
-        (service.source_mac,) = macs
+def _set_source_mac(service: DraftService, lines: Sequence[_Line]) -> None:
+    macs = [_source_mac(line.flow) for line in lines]
+    if len({*macs}) == 1:
+        service.source_mac = macs[0]
         return
-    for line, delivery in rows:
-        if delivery.source_mac is not None:
+    for line, mac in zip(lines, macs, strict=True):
+        if mac is not None:
             service.omissions.add((line.word,), "these flows set several source MACs: write one as rewrite_source_mac")
+
+
+def _source_mac(flow: Flow) -> Mac | None:
+    """Return the source MAC that a flow sets at last; None if it sets none."""
+    set_macs = [Mac(each.value) for each in flow.actions if isinstance(each, SetField) and each.field is Field.DL_SRC]
+    return set_macs[-1] if set_macs else None
 
 
 def _vip_of(condition: Masked) -> Vip | None:
@@ -489,7 +488,7 @@ def _vip_of(condition: Masked) -> Vip | None:
         return None
 
 
-def _set_switch(draft: Draft, groups: Iterable[_Group], across: dict[str, tuple[_Line, str]]) -> None:
+def _set_switch(draft: Draft, groups: Iterable[_Group], across: dict[str, tuple[_Line, str | None]]) -> None:
     """Set the ports, and the policy for other traffic that flows between ports imply."""
     switch = draft.switch
     entered = sorted({port for group in groups for port in group.ports if port is not None} if draft.services else ())
