@@ -77,16 +77,6 @@ def advance(
     return Transition.of(found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """A block that a switch serves: `old` has its open connections, `new` owns it. `move`: None if it stays."""
-
-    block: Block
-    old: Owner
-    new: Owner
-    move: BlockMove | None
-
-
 class _Drain:
     """The moves of one service."""
 
@@ -98,48 +88,47 @@ class _Drain:
 
     def moves(self, served: Blocks, moving: Iterable[BlockMove], target: Blocks) -> Iterator[BlockMove]:
         """Yield the moves that lead a switch from `served` to `target`."""
-        held = [
-            _Held(block, owner if move is None else move.old, owner, move)
-            for block, owner, move in split(served, moving)
-        ]
-        width = max((each.block.depth for each in held), default=0)
+        held = list(split(served, moving))
+        width = max((block.depth for block, _, _ in held), default=0)
         width = max(width, target.depth)
-        space = Space(width, ((each.block, str(number)) for number, each in enumerate(held)))
+        space = Space(width, ((block, str(number)) for number, (block, _, _) in enumerate(held)))
         for block, new in target.rows:
             if self._is_usable(new):
                 for start, size, number in space.parts(block.start(width), block.size(width)):
                     if number is not None:
-                        yield from self._move(block_at(start, size, width), held[int(number)], new)
+                        yield from self._move(block_at(start, size, width), new, *held[int(number)])
 
-    def _move(self, part: Block, held: _Held, new: Owner) -> Iterator[BlockMove]:
-        """Yield the move of a part of a block to `new`, if it needs one."""
-        old = self._old(held, new)
+    def _move(self, part: Block, new: Owner, block: Block, owner: Owner, move: BlockMove | None) -> Iterator[BlockMove]:
+        """Yield the move of a part of a block to `new`, if it needs one. `owner`: has the block now, on which `move` is
+        under way."""
+        old = self._old(new, block, owner, move)
         if old is None:
             return
-        goes_on = held.move is not None and (held.block, held.new) == (part, new)
-        since_s = held.move.since_s if held.move is not None and goes_on else self._progress.now_s
+        goes_on = (block, owner) == (part, new)
+        since_s = move.since_s if move is not None and goes_on else self._progress.now_s
         # A block that came back need not settle: its new connections went there all the time.
-        is_open = old == new or self._is_open(held)
+        is_open = old == new or self._is_open(owner, move)
         yield BlockMove(part, old, since_s, Phase.OPEN if is_open else Phase.SETTLING)
 
-    def _old(self, held: _Held, new: Owner) -> Owner | None:
+    def _old(self, new: Owner, block: Block, owner: Owner, move: BlockMove | None) -> Owner | None:
         """Return the owner of the open connections of a block that moves to `new`; None if it moves at once."""
-        old = self._serving(held.old)
-        if held.move is None:
-            return None if old == new else old
-        is_over = self._age_s(held.move) >= self._drain.timeout_ms / 1000
-        is_over = is_over or (self._id, held.block) in self._progress.quiet
-        if held.new == new:
+        # Without a move the owner has them, otherwise those since the begin of the move.
+        latest = self._serving(owner)
+        if move is None:
+            return None if latest == new else latest
+        old = self._serving(move.old)
+        is_over = self._age_s(move) >= self._drain.timeout_ms / 1000
+        is_over = is_over or (self._id, block) in self._progress.quiet
+        if owner == new:
             return None if is_over else old
         # A second move before the end of the first. Connections to the first target were learned one by one.
-        second = self._serving(held.new)
-        return (None if second == new else second) if is_over or old is None else old
+        return (None if latest == new else latest) if is_over or old is None else old
 
-    def _is_open(self, held: _Held) -> bool:
+    def _is_open(self, owner: Owner, move: BlockMove | None) -> bool:
         if not self._learns:
             return True
-        move, settle_s, revalidated = held.move, self._progress.settle_s, self._progress.revalidated
-        if move is None or move.old == held.new:
+        settle_s, revalidated = self._progress.settle_s, self._progress.revalidated
+        if move is None or move.old == owner:
             # A block that came back is open, but perhaps it had not settled before.
             return False
         if move.phase is Phase.OPEN:

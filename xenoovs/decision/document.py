@@ -17,11 +17,13 @@ _Text = Annotated[str, Field(pattern=r"^0x[0-9a-f]{1,4}/([0-9]|1[0-6])$")]
 _Rows = dict[Annotated[str, Field(min_length=1, max_length=128)], list[_Text]]
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """A form in JSON with exactly these keys and types."""
+
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class _Key(_Strict):
+class _Key(Strict):
     field: Annotated[KeyField, Field(strict=False)]
     positions: list[Annotated[int, Field(ge=0)]] | None = None
     width: Annotated[int, Field(ge=0, le=MAX_WIDTH)] | None = None
@@ -36,7 +38,7 @@ class _Key(_Strict):
         return self
 
 
-class _Service(_Strict):
+class _Service(Strict):
     """One service: each owner has its blocks as VALUE/DEPTH, the clients whose first DEPTH selected bits are VALUE."""
 
     id: Annotated[str, Field(pattern=r"^0x[0-9a-f]{8}$")]
@@ -46,7 +48,7 @@ class _Service(_Strict):
     active: _Rows | None = None
 
 
-class _Document(_Strict):
+class _Document(Strict):
     format: Literal[1] = 1
     version: Annotated[int, Field(ge=0)]
     services: list[_Service]

@@ -10,10 +10,10 @@ from shlex import join
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from xenoovs import __version__
-from xenoovs.decision.document import parse_decision
+from xenoovs.decision.document import Strict, parse_decision
 from xenoovs.display import unique_keys
 from xenoovs.engine.change import Change, PlanOptions, lines_of, require_unchanged
 from xenoovs.engine.document import MAX_TEXT, digest, facts_of
@@ -31,14 +31,10 @@ from xenoovs.model.load import parse_config
 from xenoovs.openflow.text import render_flow_mod
 
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
-S = TypeVar("S", bound="_Stored")
+S = TypeVar("S", bound=Strict)
 
 
-class _Stored(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class SavedConfig(_Stored):
+class SavedConfig(Strict):
     """A config in normal form. `file`: where it was read; `sha256`: of the lines."""
 
     file: Text
@@ -56,7 +52,7 @@ class SavedConfig(_Stored):
         return self
 
 
-class SavedDecision(_Stored):
+class SavedDecision(Strict):
     """The desired state of a bridge: a decision, and the config with the next hops of its backends. `xenoovs` is the
     version that wrote the file."""
 
