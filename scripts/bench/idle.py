@@ -12,7 +12,7 @@ from pathlib import Path
 from scripts.bench.apply import fresh_bridge
 from scripts.bench.configs import large_config
 from scripts.bench.measure import Row
-from xenoovs.agent.offload import OffloadSampler, RuleUse, SamplePace
+from xenoovs.agent.offload import OffloadSampler, RuleUse
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
@@ -42,7 +42,6 @@ def rows() -> Iterator[Row]:
                 engine.switch,
                 program=lambda: engine.program,
                 now_s=time.monotonic,
-                pace=SamplePace(),
                 rule_use=RuleUse.at(endpoint),
             )
             yield Row("with metrics or page: samples of an idle datapath", _percent(ovs, watch.sample)[0], "%", 0.5)

@@ -27,7 +27,7 @@ from tests.snapshots import NOW_S
 from tests.unit.judge.doctor.facts import DATABASE, HOST
 from tests.unix_http import answering
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.offload import RuleUse, SamplePace
+from xenoovs.agent.offload import RuleUse
 from xenoovs.agent.probe.check import Check, ProbeResult
 from xenoovs.agent.state import SamplesAsked
 from xenoovs.agent.telemetry import offload_sampler, telemetry
@@ -64,7 +64,6 @@ services:
 """
 _DEAD = "198.51.100.3"
 _VERDICTS = (Verdict.HW, Verdict.TC_SW, Verdict.HW, Verdict.SW, Verdict.ABSENT, Verdict.PARTIAL)
-_PACE = SamplePace(interval_s=10, watched_interval_s=10, share=1, watched_share=1)
 _STEP_S = 20.0
 WORLDS = Path(__file__).parent / "worlds"
 
@@ -94,6 +93,8 @@ def running_agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An agent at `agent.sock` of the working directory that has one backend down, and two samples of its datapath."""
     # An earlier test of this process may have let it write to standard error.
     monkeypatch.setattr(logging.getLogger(LOGGER), "handlers", [logging.NullHandler()])
+    for name, value in {"WATCHED_INTERVAL_S": 10.0, "SHARE": 1.0, "WATCHED_SHARE": 1.0}.items():
+        monkeypatch.setattr(f"xenoovs.agent.offload.{name}", value)
     clock, switch = StillClock(monkeypatch), FakedDatapath(fake_bridge("ovsbr1", ["p0", "p1"]))
     switch.verdict = lambda service, backend, number: _VERDICTS[(number + len(backend)) % len(_VERDICTS)]
     scene = Scene(Path(), switch)
@@ -102,7 +103,7 @@ def running_agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def routes(agent: Agent) -> list[RouteDef]:
         switch.program = lambda: agent.engine.program
         apart = RuleUse(lambda ports, is_brief: {}, lambda _: {})
-        sampler = offload_sampler(agent, pace=_PACE, rule_use=apart, is_always=True)
+        sampler = offload_sampler(agent, interval_s=10.0, rule_use=apart, is_always=True)
         agent.add_task(lambda: sampler.run(agent.store.dispatch))
         return telemetry(agent, with_blocks=True)
 

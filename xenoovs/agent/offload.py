@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from xenoovs.agent.state import OffloadSample
 from xenoovs.agent.tasks import within
 from xenoovs.compile.program import Program
-from xenoovs.dataclass import dataclass, replace
+from xenoovs.dataclass import replace
 from xenoovs.datapath.host import PortPackets
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.datapath.tc import TcCounters, TcFilter
@@ -181,15 +181,11 @@ _JITTER = 0.1
 _IN_PORT = regex(r"in_port\(([^)]+)\)")
 
 
-@dataclass(frozen=True, slots=True)
-class SamplePace:
-    """Intervals between samples, and the largest part of the time, 0..1, that samples may take. Open vSwitch reads the
-    counters of hardware every 2 s (offloaded-stats-delay), so that more frequent samples show nothing new."""
-
-    interval_s: float = 10.0
-    watched_interval_s: float = 2.0
-    share: float = 0.005
-    watched_share: float = 0.05
+INTERVAL_S = 10.0
+WATCHED_INTERVAL_S = 2.0
+"""Open vSwitch reads the counters of hardware every 2 s (offloaded-stats-delay): more samples show nothing new."""
+SHARE, WATCHED_SHARE = 0.005, 0.05
+"""The largest parts of the time that samples may take."""
 
 
 class OffloadSampler:
@@ -201,14 +197,14 @@ class OffloadSampler:
         *,
         program: Callable[[], Program | None],
         now_s: Callable[[], float],
-        pace: SamplePace,
         rule_use: RuleUse,
+        interval_s: float = INTERVAL_S,
         bridge: Callable[[], str] = lambda: "",
         is_always: bool = False,
     ) -> None:
         """Bind it to a switch. `bridge`: returns the bridge whose flows are counted if the switch cannot dump
         megaflows. `is_always`: take samples although no client requests them, because the counters are scraped."""
-        self._switch, self._program, self._now_s, self._pace = switch, program, now_s, pace
+        self._switch, self._program, self._now_s, self._longest_s = switch, program, now_s, interval_s
         self._bridge, self._flow_totals = bridge, FlowTotals()
         self._rule_use = rule_use
         self._is_always = is_always
@@ -285,10 +281,9 @@ class OffloadSampler:
                 await within(left_s, self._requested.wait())
 
     def _interval_s(self, cost_s: float) -> float:
-        pace = self._pace
         if self._is_watched():
-            return max(min(pace.interval_s, pace.watched_interval_s), cost_s / pace.watched_share)
-        return max(pace.interval_s, cost_s / pace.share)
+            return max(min(self._longest_s, WATCHED_INTERVAL_S), cost_s / WATCHED_SHARE)
+        return max(self._longest_s, cost_s / SHARE)
 
 
 def _entering(dump: str, services: Iterable[ExpectedService]) -> Iterable[str]:

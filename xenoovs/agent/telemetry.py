@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Histogram, disable_created_metr
 from prometheus_client.exposition import generate_latest
 
 from xenoovs.agent.control.limits import run_beside
-from xenoovs.agent.offload import OffloadSampler, RuleUse, SamplePace
+from xenoovs.agent.offload import OffloadSampler, RuleUse
 from xenoovs.agent.state import Probed, SamplesAsked
 from xenoovs.agent.tasks import call_each
 from xenoovs.agent.web.page import agent_json, page_routes
@@ -50,14 +50,14 @@ def metrics_routes(moment: Callable[[], Callable[[], bytes]]) -> list[web.RouteD
     return [web.get("/metrics", answer)]
 
 
-def offload_sampler(agent: Agent, *, pace: SamplePace, rule_use: RuleUse, is_always: bool) -> OffloadSampler:
+def offload_sampler(agent: Agent, *, interval_s: float, rule_use: RuleUse, is_always: bool) -> OffloadSampler:
     """Return what samples the datapath of an agent. `is_always`: although no client asks for samples."""
     engine = agent.engine
     sampler = OffloadSampler(
         engine.switch,
         program=lambda: engine.program,
         now_s=agent.store.now_s,
-        pace=pace,
+        interval_s=interval_s,
         bridge=lambda: agent.bridge,
         rule_use=rule_use,
         is_always=is_always,

@@ -30,7 +30,7 @@ from xenoovs.agent.control.serve import ApiListener, open_port, serve, serve_sev
 from xenoovs.agent.control.xenoflow import xenoflow_routes
 from xenoovs.agent.daemon import Agent, AgentGroup, Starter, handle_signals
 from xenoovs.agent.neighbour import Neighbours
-from xenoovs.agent.offload import RuleUse, SamplePace
+from xenoovs.agent.offload import RuleUse
 from xenoovs.agent.paths.devices import ProbePort
 from xenoovs.agent.paths.mover import Mover
 from xenoovs.agent.paths.search import SourcePorts
@@ -287,8 +287,8 @@ async def run_agents(
         agent.add_task(lambda: neighbours.follow(lambda: agent.config.balancers, on_change=agent.request_round))
         # Samples of the datapath: what the hardware does with each block, which a fleet compares during roll-outs.
         is_always = options.fleet is not None or any(where is not None for _, where in options.served)
-        pace, use = SamplePace(options.offload_interval_s), RuleUse.at(switch.endpoint)
-        sampler = offload_sampler(agent, pace=pace, is_always=is_always, rule_use=use)
+        use, interval_s = RuleUse.at(switch.endpoint), options.offload_interval_s
+        sampler = offload_sampler(agent, interval_s=interval_s, is_always=is_always, rule_use=use)
         agent.add_task(lambda: sampler.run(agent.store.dispatch))
         # The control API, metrics and the status page, at each socket.
         own = () if one.listener is None else (one.listener,)

@@ -14,7 +14,7 @@ from tests.compiled import compiled
 from tests.fake_switch import FakeSwitch
 from tests.unit import balancer as small
 from tests.unit.balancer import balancer, claim, service
-from xenoovs.agent.offload import FlowTotals, MegaflowCounters, OffloadSampler, RuleUse, SamplePace, parse_insertion
+from xenoovs.agent.offload import INTERVAL_S, FlowTotals, MegaflowCounters, OffloadSampler, RuleUse, parse_insertion
 from xenoovs.agent.snapshot_builder import block_views
 from xenoovs.agent.state import OffloadSample
 from xenoovs.compile.program import Program
@@ -48,7 +48,6 @@ class Watched:
             self.switch,
             program=program or (lambda: made),
             now_s=lambda: self.time_s,
-            pace=SamplePace(),
             rule_use=apart,
             is_always=is_always,
         )
@@ -170,7 +169,7 @@ def test_pauses_differ_by_up_to_a_tenth(monkeypatch: pytest.MonkeyPatch) -> None
 
     async def turn(timeout_s: float, waiting: Coroutine[object, object, object]) -> None:
         waiting.close()
-        pauses.append(timeout_s / SamplePace().interval_s)
+        pauses.append(timeout_s / INTERVAL_S)
         watched.time_s += timeout_s
 
     monkeypatch.setattr("xenoovs.agent.offload.within", turn)
