@@ -15,7 +15,7 @@ from enum import Enum
 from xenoovs.model.address import Family, IPNetwork, Vip, family_of
 from xenoovs.model.balancer import Claim
 from xenoovs.model.values import SHORTEST_PREFIX
-from xenoovs.openflow.flow import OURS, WHOLE_COOKIE, Cookie, CookieMask, Cookies, Field, Resubmit, all_but
+from xenoovs.openflow.flow import OURS, WHOLE_COOKIE, CookieMask, Cookies, Field, Resubmit, all_but, encode_cookie
 
 GENERATION = 1
 """Version of this layout. Flows of xenoovs of another generation are replaced."""
@@ -177,7 +177,7 @@ def drain_priority(kind: DrainPriority, depth: int = 0) -> int:
 
 def cookie_of(stage: Stage, service_id: int = 0) -> int:
     """The cookie of a flow of this stage; service id 0 for no service."""
-    return Cookie(GENERATION, stage.value, service_id).encode()
+    return encode_cookie(GENERATION, stage.value, service_id)
 
 
 TO_DRAIN = (Resubmit(Stage.DRAIN.table),)

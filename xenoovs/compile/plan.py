@@ -20,7 +20,7 @@ from xenoovs.decision.decision import Decision, ServiceDecision, moved, next_hop
 from xenoovs.errors import FlowConflict
 from xenoovs.model.next_hop import NextHop, is_tunneled
 from xenoovs.model.tunnel import ECN_CODE_POINTS
-from xenoovs.openflow.flow import Bundle, Command, Field, Flow, FlowMod, decode_cookie, is_ours, service_of
+from xenoovs.openflow.flow import Bundle, Command, Field, Flow, FlowMod, is_ours, service_of
 from xenoovs.openflow.group import has_failover
 from xenoovs.openflow.text import render_flow
 from xenoovs.partition.solve import Window, windows
@@ -156,9 +156,8 @@ def ways_by_service(flows: Iterable[Flow]) -> dict[int, Counter[int | None]]:
     """Return how many flows of `classify` lead to each service, by its id, for each dl_type."""
     found: dict[int, Counter[int | None]] = {}
     for flow in flows:
-        cookie = decode_cookie(flow.cookie)
-        if cookie is not None and cookie.service and cookie.stage == Stage.CLASSIFY.value:
-            found.setdefault(cookie.service, Counter())[_dl_type(flow)] += 1
+        if (service_id := service_of(flow.cookie)) and stage_number(flow) == Stage.CLASSIFY.value:
+            found.setdefault(service_id, Counter())[_dl_type(flow)] += 1
     return found
 
 

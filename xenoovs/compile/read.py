@@ -21,12 +21,12 @@ from xenoovs.decision.decision import (
 from xenoovs.model.balancer import Balancer, BlockKey, Protocol, Service, service_ids
 from xenoovs.model.next_hop import NextHop, SourcePort
 from xenoovs.model.remote import every_service, remotes_of, unknown_paths, with_source_ports
-from xenoovs.openflow.flow import Field, Flow, Learn, ObservedFlow, Output, SetField, decode_cookie
+from xenoovs.openflow.flow import Field, Flow, Learn, ObservedFlow, Output, SetField, service_of, stage_of
 from xenoovs.partition.block import MAX_WIDTH, Block
 
-_STAGES = {stage.value: stage for stage in (Stage.BALANCE, Stage.DRAIN, Stage.HOME, Stage.DRAIN_TARGET)} | {
-    NESTED_RULES: Stage.BALANCE
-}
+_STAGES: dict[int | None, Stage] = {
+    stage.value: stage for stage in (Stage.BALANCE, Stage.DRAIN, Stage.HOME, Stage.DRAIN_TARGET)
+} | {NESTED_RULES: Stage.BALANCE}
 
 
 def read(observed: Iterable[ObservedFlow], balancer: Balancer, *, now_s: float = 0.0) -> tuple[Decision, Transition]:
@@ -74,8 +74,7 @@ def _source_ports(home: Iterable[ObservedFlow], service: Service) -> tuple[int, 
 
 def stage_number(flow: Flow) -> int | None:
     """Return the stage in the cookie; None for a foreign flow."""
-    cookie = decode_cookie(flow.cookie)
-    return None if cookie is None else cookie.stage
+    return stage_of(flow.cookie)
 
 
 def is_block(flow: Flow) -> bool:
@@ -199,9 +198,9 @@ def _block(value: int, mask: int, key: BlockKey) -> Block | None:
 def _by_service(observed: Iterable[ObservedFlow]) -> dict[int, dict[Stage, list[ObservedFlow]]]:
     found = defaultdict[int, dict[Stage, list[ObservedFlow]]](lambda: defaultdict(list))
     for each in observed:
-        cookie = decode_cookie(each.flow.cookie)
-        if cookie is not None and cookie.service and (stage := _STAGES.get(cookie.stage)) is not None:
-            found[cookie.service][stage].append(each)
+        service_id, stage = service_of(each.flow.cookie), _STAGES.get(stage_number(each.flow))
+        if service_id and stage is not None:
+            found[service_id][stage].append(each)
     return found
 
 

@@ -21,7 +21,6 @@ from xenoovs.model.address import Family, IPAddress, family_of
 from xenoovs.model.balancer import Balancer, Protocol, Service, Uplinks
 from xenoovs.openflow.flow import (
     Action,
-    Cookie,
     Field,
     Flow,
     FlowKey,
@@ -30,9 +29,11 @@ from xenoovs.openflow.flow import (
     Output,
     Resubmit,
     SetField,
-    decode_cookie,
+    encode_cookie,
     exact,
     match_of,
+    service_of,
+    stage_of,
 )
 from xenoovs.openflow.text import render_actions, render_flow
 from xenoovs.partition.block import Block
@@ -119,9 +120,8 @@ class _Part(NamedTuple):
 
 def marked(flow: Flow) -> Flow:
     """Return the flow with a cookie of DESIGN_GENERATION."""
-    cookie = decode_cookie(flow.cookie)
-    stage, service = (0, 0) if cookie is None else (cookie.stage, cookie.service)
-    return replace(flow, cookie=Cookie(DESIGN_GENERATION, stage, service).encode())
+    stage = stage_of(flow.cookie) or 0
+    return replace(flow, cookie=encode_cookie(DESIGN_GENERATION, stage, service_of(flow.cookie)))
 
 
 # Masked matches in other orders.
@@ -247,7 +247,7 @@ def _learned(program: ServiceProgram, family: Family, words: Iterable[str]) -> s
         f"table={_CONNECTIONS}",
         f"priority={_LEARNED}",
         f"idle_timeout={_LEARNED_IDLE_S}",
-        f"cookie={Cookie(DESIGN_GENERATION, _CONNECTIONS, program.service_id).encode():#x}",
+        f"cookie={encode_cookie(DESIGN_GENERATION, _CONNECTIONS, program.service_id):#x}",
         f"reg0={program.service_id:#x}",
         f"eth_type={family_is(family).value:#x}",
         "NXM_OF_IP_PROTO[]" if protocol is None else f"nw_proto={protocol.number(family)}",

@@ -308,17 +308,10 @@ _FAMILY, _FAMILY_MASK = 0x786C << 48, 0xFFFC << 48
 """All owners that are xenoovs: ASCII "xl" to "xo"."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cookie:
-    """The parts of a cookie. `generation`: of the pipeline's layout, 0..255. `stage`: index in the pipeline, 0..255.
-    `service`: id; 0 if none."""
-
-    generation: int
-    stage: int
-    service: int
-
-    def encode(self) -> int:
-        return OWNER << 48 | self.generation << 40 | self.stage << 32 | self.service
+def encode_cookie(generation: int, stage: int, service_id: int) -> int:
+    """Return a cookie of the program. `generation`: of the pipeline's layout, 0..255. `stage`: index in the pipeline,
+    0..255. `service_id`: 0 for no service."""
+    return OWNER << 48 | generation << 40 | stage << 32 | service_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,11 +361,9 @@ def is_foreign(value: int) -> bool:
     return value & _FAMILY_MASK != _FAMILY
 
 
-def decode_cookie(value: int) -> Cookie | None:
-    """Return the parts of a cookie of the program; None for any other."""
-    if not is_ours(value):
-        return None
-    return Cookie(value >> 40 & 0xFF, value >> 32 & 0xFF, value & 0xFFFFFFFF)
+def stage_of(value: int) -> int | None:
+    """Return the stage in a cookie of the program; None for any other."""
+    return value >> 32 & 0xFF if is_ours(value) else None
 
 
 def service_of(value: int) -> int:

@@ -40,7 +40,7 @@ from xenoovs.model.address import Mac, PortRange
 from xenoovs.model.balancer import Claim, Protocol
 from xenoovs.model.packet import Packet
 from xenoovs.model.values import SHORTEST_PREFIX
-from xenoovs.openflow.flow import OURS, Cookie, Field
+from xenoovs.openflow.flow import OURS, Field, encode_cookie
 
 _COMPILE = """
 import sys
@@ -133,7 +133,7 @@ def test_tables_are_those_of_flows_that_are_installed() -> None:
 
 @given(stage=st.integers(0, 255), service=st.integers(0, 1 << 32), generation=st.integers(0, 255))
 def test_learned_flows_are_distinguished_by_their_cookies(stage: int, service: int, generation: int) -> None:
-    cookie = Cookie(generation, stage, service & 0xFFFFFFFF).encode()
+    cookie = encode_cookie(generation, stage, service & 0xFFFFFFFF)
     assert [sum(cookie in mask for mask in masks) for masks in (OURS, PROGRAM, LEARNED)] == (
         [1, 0, 1] if stage % 8 == Stage.LEARNED.value else [1, 1, 0]
     )

@@ -14,7 +14,7 @@ from xenoovs.judge.simulate.megaflows import pipeline_of, predict
 from xenoovs.model.address import Family, IPAddress, IPNetwork
 from xenoovs.model.balancer import Balancer, Service
 from xenoovs.model.packet import Packet, service_of
-from xenoovs.openflow.flow import Field, Flow, decode_cookie, is_foreign, match_of, output_ports, tag_of
+from xenoovs.openflow.flow import Field, Flow, is_foreign, match_of, output_ports, tag_of
 from xenoovs.openflow.text import render_flow
 
 MAX_PACKETS = 2048
@@ -57,9 +57,8 @@ def foreign_flows(
 ) -> ForeignFlows:
     """Return the foreign flows that our packets pass, and their cost. Flows of our own controller are not foreign."""
     floors: dict[int, int] = {}
-    for flow in program.flows:
-        cookie = decode_cookie(flow.cookie)
-        if cookie is not None and cookie.service:
+    for made in program.services:
+        for flow in made.flows:
             floors[flow.table] = min(flow.priority, floors.get(flow.table, flow.priority))
     all_foreign = tuple(_as_varying(flow) for flow in foreign if is_foreign(flow.cookie))
     ports = (None, *balancer.uplinks.ingress)
