@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
@@ -14,7 +15,7 @@ from xenoovs.cli.history import bridge_option, complete_history_number, find_his
 from xenoovs.cli.plan import flows_option, plan_document, show_plan, with_names
 from xenoovs.compile.drain_progress import Draining
 from xenoovs.compile.pipeline import PROGRAM
-from xenoovs.dataclass import dataclass, replace
+from xenoovs.dataclass import dataclass, replace, uncollected
 from xenoovs.display import duration as shown_duration
 from xenoovs.display import span
 from xenoovs.engine.change import Change, PlanOptions, require_unchanged
@@ -58,9 +59,6 @@ class ApplyOptions:
     rebalance: bool
     partial: bool
     no_drain: bool
-
-
-_DRY_RUN = ", or --dry-run to see the plan"
 
 
 @bridge_command("apply")
@@ -163,8 +161,10 @@ class Work:
         """Plan a change of the bridge of a config. Raises what Engine.plan raises."""
         switch, bridge = reach(), balancer.uplinks.bridge
         engine = Engine(switch)
-        with hinting_partial():
+        with uncollected(), hinting_partial():
             change = engine.plan(balancer, options, now_s=time.monotonic())
+            # It lives to the end of the command: no search for cycles goes through it.
+            gc.freeze()
         history = history_of(bridge)
         return cls(switch, engine, balancer, options, with_names(change, history), history, how, words)
 
@@ -187,7 +187,7 @@ class Work:
                 _show_overrides(change.bridge)
             show_plan(change, flows=how.flows)
         if self.is_due:
-            confirm(f"Change {change.bridge}?", yes=how.yes, instead=_DRY_RUN)
+            confirm(f"Change {change.bridge}?", yes=how.yes, instead=", or --dry-run to see the plan")
         result = self._make()
         if not is_text():
             facts = {} if back_to is None else {"rollback_to": back_to.number}
