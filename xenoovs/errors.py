@@ -707,6 +707,16 @@ class SystemFailure(SwitchError):
         super().__init__(f"this host lacks resources: {reason}")
 
 
+def problem_of(error: Exception) -> XenoovsError:
+    """Return an exception as an error for users. One that nobody expects names its place in the code."""
+    if isinstance(error, XenoovsError):
+        return error
+    if isinstance(error, OSError):
+        # For instance too few descriptors or processes, of which the next attempt may have enough.
+        return SystemFailure(reason=str(error))
+    return XenoovsError(f"internal error: {fault_text(error)}")
+
+
 class NotConfirmed(XenoovsError):
     """A change was not confirmed in time, and was rolled back. `after_s`: the time that it had."""
 

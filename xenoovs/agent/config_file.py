@@ -10,10 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 
-from xenoovs.agent.tasks import problem_of
 from xenoovs.dataclass import dataclass, field
 from xenoovs.decision.decision import Stored
-from xenoovs.errors import ConfigError, ConfigUnreadable, OtherBridge, XenoovsError
+from xenoovs.errors import ConfigError, ConfigUnreadable, OtherBridge, XenoovsError, problem_of
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.include import ConfigSources
 from xenoovs.model.load import parse_config

@@ -44,12 +44,12 @@ from xenoovs.agent.state import (
     impossible_advertised,
 )
 from xenoovs.agent.state_store import StateStore
-from xenoovs.agent.tasks import BackgroundTasks, LoopCall, TaskFactory, kept_running, problem_of, run_all, within
+from xenoovs.agent.tasks import BackgroundTasks, LoopCall, TaskFactory, kept_running, run_all, within
 from xenoovs.dataclass import replace
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import ChangesHeld, RoundLate, XenoovsError
+from xenoovs.errors import ChangesHeld, RoundLate, XenoovsError, problem_of
 from xenoovs.log import (
     LOGGER,
     Readiness,

@@ -33,7 +33,6 @@ from xenoovs.agent.state import (
     with_overrides,
 )
 from xenoovs.agent.state_store import StateStore
-from xenoovs.agent.tasks import problem_of
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.ejection import KnownShares
@@ -47,6 +46,7 @@ from xenoovs.errors import (
     RequestRefused,
     StateUnusable,
     XenoovsError,
+    problem_of,
 )
 from xenoovs.log import info, warn
 from xenoovs.show.snapshot import Override

@@ -8,7 +8,7 @@ from contextlib import suppress
 from threading import Lock
 from typing import Any, ParamSpec, TypeVar
 
-from xenoovs.errors import SHORTAGES, SystemFailure, XenoovsError, fault_text
+from xenoovs.errors import SHORTAGES, fault_text
 from xenoovs.log import warn
 
 Running = Coroutine[None, None, None]
@@ -62,16 +62,6 @@ def call_each(listeners: Iterable[Callable[_Facts, object]], *facts: _Facts.args
             listener(*facts, **named)
         except Exception as error:  # noqa: BLE001 - a listener must not end the agent.
             warn("internal error in a listener", reason=fault_text(error))
-
-
-def problem_of(error: Exception) -> XenoovsError:
-    """Return an exception as an error for users. One that nobody expects names its place in the code."""
-    if isinstance(error, XenoovsError):
-        return error
-    if isinstance(error, OSError):
-        # For instance too few descriptors or processes, of which the next attempt may have enough.
-        return SystemFailure(reason=str(error))
-    return XenoovsError(f"internal error: {fault_text(error)}")
 
 
 def run_loop(loop: asyncio.AbstractEventLoop, main: Awaitable[_Result]) -> _Result:

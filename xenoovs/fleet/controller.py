@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
-from xenoovs.errors import StoreRejected, StoreUnreachable, XenoovsError, first_names
+from xenoovs.errors import StoreRejected, StoreUnreachable, XenoovsError, first_names, problem_of
 from xenoovs.fleet.health import FleetHealth, changed_health
 from xenoovs.fleet.history import freeze_text, oldest_entries, with_entry
 from xenoovs.fleet.plan import (
@@ -137,9 +137,9 @@ class FleetController:
             try:
                 self._decide()
                 self._follow_freeze()
-            except XenoovsError as problem:
+            except Exception as error:  # noqa: BLE001 - a fault in one decision ends no later ones.
                 # Such as a lost store, or an intent in use that a newer version cannot decide.
-                self._warn_once(problem)
+                self._warn_once(problem_of(error))
                 time.sleep(_RETRY_S)
 
     def _decide(self) -> None:

@@ -8,15 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from tests.fleet_support import EMPTY
 from xenoovs.errors import StoreUnreachable
+from xenoovs.fleet import controller
 from xenoovs.fleet.commands import client
 from xenoovs.fleet.commands.client import CONNECT_S, FleetStore
-from xenoovs.fleet.controller import ActiveSign, is_shown
+from xenoovs.fleet.controller import ActiveSign, FleetController, is_shown
 from xenoovs.store.client import StoreConnection
 from xenoovs.store.replica import NO_ANSWER
 from xenoovs.store.view import FleetView
@@ -117,3 +120,19 @@ def test_a_store_that_is_gone_is_waited_for_and_a_busy_one_longer(
     monkeypatch.setattr(client, "time", late)
     with nullcontext() if is_answered else pytest.raises(StoreUnreachable, match=reason):
         assert FleetStore(late, late, None).view() is EMPTY
+
+
+def test_bug_an_internal_error_in_a_decision_ended_the_controller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(controller, "_RETRY_S", 0.0)
+    views, ends = Mock(side_effect=[*[ZeroDivisionError("of a test")] * 3, None, None]), iter([False] * 4 + [True])
+    connection = StoreConnection(True, "unix:/s", 0.0)
+    store: Any = SimpleNamespace(connection=connection, view=views, changed=None)
+    run = FleetController(store, store, sign=ActiveSign(tmp_path), bind_operators=lambda _: None, changed=Mock())
+    monkeypatch.setattr(run, "_watch_connection", lambda: setattr(run, "_is_active", True))
+    monkeypatch.setattr(run, "_report_entries", lambda: None)
+    monkeypatch.setattr(controller, "_COALESCE_S", 0.0)
+    run.run(lambda: next(ends))
+    assert views.call_count == 5
+    assert caplog.messages == ["cannot decide"]
