@@ -60,7 +60,8 @@ def predict(pipeline: Pipeline, packet: Packet | Headers) -> tuple[PredictedMega
     def lookup(table: int, headers: Headers) -> Flow | None:
         return None if table not in pipeline else pipeline[table].lookup(headers, wildcards)
 
-    translation = _Translation(lookup, headers_of(packet), wildcards=wildcards).run()
+    translation = _Translation(lookup, headers_of(packet), wildcards=wildcards)
+    translation.run()
     return translation.megaflow(), translation
 
 

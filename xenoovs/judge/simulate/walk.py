@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 from xenoovs.dataclass import dataclass, field
 from xenoovs.errors import SimulateError, assert_never
@@ -35,9 +34,6 @@ from xenoovs.openflow.flow import (
     exact,
     match_of,
 )
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 ICMP_PROTOCOLS = (1, 58)
 _PORT_PROTOCOLS = (6, 17, 132)
@@ -214,14 +210,13 @@ class Walk:
     def sent(self, copy: Copy) -> None:
         """Called when a copy is sent."""
 
-    def run(self) -> Self:
+    def run(self) -> None:
         """Send the packet into table 0. Raises SimulateError for an unsupported action."""
         try:
             self.enter(0, 0)
         except _TooDeep:
             self.copies.clear()
             self.learned.clear()
-        return self
 
     def enter(self, table: int, depth: int) -> None:
         if depth > MAX_DEPTH or len(self.flows) > MAX_RESUBMITS:
@@ -288,7 +283,9 @@ def walk(tables: FlowTables, packet: Packet | Headers, *, live: Collection[str] 
         # OpenFlow leaves undefined which of several flows of highest priority matches.
         return next((flow for flow in tables.get(table, ()) if matches(flow.match, headers)), None)
 
-    return Walk(lookup, headers_of(packet), live).run()
+    way = Walk(lookup, headers_of(packet), live)
+    way.run()
+    return way
 
 
 def tables_of(flows: Iterable[Flow]) -> FlowTables:
