@@ -184,7 +184,9 @@ def _look_ahead(graph: _Graph, is_judged: Sequence[bool], is_software: Sequence[
             if leading:
                 failing = (_first_failing(each, found[each], is_software) for each in leading)
                 first = next((each for each in failing if each is not None), None)
-                groups[group] = ChainLink(found[leading[0]].root, any(found[each].is_judged for each in leading), first)
+                # A judged hop counts for a chain whose packets should be in hardware.
+                before = max(leading, key=lambda each: found[each].is_judged)
+                groups[group] = ChainLink(found[before].root, found[before].is_judged, first)
         if group is not None and group in groups:
             shared = groups[group]
             judged = is_judged[number] and shared.is_judged

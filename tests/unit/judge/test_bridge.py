@@ -94,7 +94,8 @@ def _check(lines: tuple[str, ...], **evidence: object) -> BridgeFindings:
 def _shown(found: BridgeFindings) -> str:
     """Each row with its chains, megaflows and packets, then what is concluded, with a required share of 95 % too."""
     rows = [
-        f"{row.in_port} -> {','.join(row.exits) or '-'}: {row.verdict.value} {row.chains}/{row.megaflows}/{row.packets}"
+        f"{row.in_port} -> {','.join(sorted(row.exits)) or '-'}: "
+        f"{row.verdict.value} {row.chains}/{row.megaflows}/{row.packets}"
         f"{'' if row.is_judged else ', not judged'}{f': {row.reason}' if row.reason else ''}"
         for row in found.rows
     ]
@@ -145,6 +146,16 @@ def test_a_chain_is_in_hardware_if_its_next_link_takes_the_packets(
     earlier = None if before is None else DatapathSample(sample_of(megaflows(before), None))
     (row,) = check_bridge(megaflows(now), Evidence(before=earlier)).rows
     assert row.verdict is verdict
+
+
+def test_bug_a_chain_behind_arp_and_ip_had_no_row() -> None:
+    """`verify-offload --bridge` ended with an internal error if ARP recirculated to the same id, and came first."""
+    arp = _line(SW, "recirc(0x1)").replace("0x0800", "0x0806")
+    for lines in ((arp, TRACK, _second(HW)), (TRACK, arp, _second(HW))):
+        assert [(row.reason, row.is_judged, row.megaflows) for row in _check(lines).rows] == [
+            ("", True, 2),
+            ("arp", False, 1),
+        ]
 
 
 def test_recirculations_in_nested_actions_are_found() -> None:
