@@ -164,17 +164,17 @@ class Form:
         return f"unknown key; {guess or 'known keys: ' + ', '.join(self._known)}"
 
     def write(self, part: object, **others: object) -> Any:
-        """Return the tree of a model, without keys that have no value; of None None. `others`: fields that `part` lacks
-        or has in another form."""
-        if part is None:
-            return None
+        """Return the tree of a model, without keys that have no value. `others`: fields that `part` lacks or has in
+        another form."""
         tree = dict[str, Value]()
         for name, key in self._known.items():
-            value = others[key.field] if key.field in others else getattr(part, key.field, None)
+            value = others.pop(key.field) if key.field in others else getattr(part, key.field, None)
             if value is not None and not (key.is_unsaid and value == key.default):
                 written = key.write(value)
                 if written is not None and written != [] and written != {}:
                     tree[name] = written
+        if others:
+            raise TypeError(f"{self.name} has no {', '.join(others)}")
         return tree
 
     def describe(self, described: dict[str, Any]) -> dict[str, Any]:

@@ -231,14 +231,13 @@ class _Composer:
     def _mapping(self) -> dict[str, Value]:
         pairs: dict[str, Value] = {}
         keys: dict[str, Any] = {}
-        next_event, path = self.next_event, self.path
-        while type(event := next_event()) is not _MappingEnd:
+        while type(event := self.next_event()) is not _MappingEnd:
             if type(event) is not _Scalar or event.anchor is not None or event.tag is not None or len(keys) >= MAX_KEYS:
                 self._refuse_key(event)
-            key = path[-1] = event.value
+            key = self.path[-1] = event.value
             first = keys.setdefault(key, event)
             if first is event:
-                pairs[key] = self._value(next_event())
+                pairs[key] = self._value(self.next_event())
             else:
                 self._duplicate(event, first.start_mark)
         return pairs

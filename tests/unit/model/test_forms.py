@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import importlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +12,12 @@ import pytest
 import yaml
 
 from tests.golden.cases import CASES, file_of
+from xenoovs.dataclass import fields
 from xenoovs.errors import ConfigError
+from xenoovs.model.balancer import Drain, Uplinks
+from xenoovs.model.form import form_of
 from xenoovs.model.load import parse_config
+from xenoovs.model.schema import SWITCH
 from xenoovs.model.templates import read_template, template_names
 from xenoovs.model.values import KeyPath
 
@@ -85,3 +91,23 @@ def test_rules_between_values_are_checked_when_every_form_is_right() -> None:
     clash = _with(clash, ("switch", "ingress"), ["p0", "p0"])
     assert _findings(clash) == ["switch.ingress[1]", "services[1]"]
     assert _findings(_with(clash, ("services", 0, "name"), WRONG)) == ["services[0].name"]
+
+
+def test_a_form_refuses_to_write_a_field_that_it_has_not() -> None:
+    with pytest.raises(TypeError, match="DrainConfig has no timeout"):
+        form_of(Drain).write(Drain(), timeout=5)
+
+
+HOMES = ("model.balancer", "model.schema", "model.tunnel", "measure.machines_bed", "measure.path_plan")
+
+
+@pytest.mark.parametrize("home", HOMES)
+def test_the_meaning_of_a_key_is_that_of_a_field(home: str) -> None:
+    kinds = [each for each in vars(importlib.import_module(f"xenoovs.{home}")).values() if isinstance(each, type)]
+    records = [each for each in kinds if hasattr(each, "__dataclass_fields__")]
+    forms = [each for each in records if any("key" in one.metadata for one in fields(each))]
+    assert forms
+    for form in forms:
+        named = {*re.findall(r"^ {4}(\w+): ", form.__doc__ or "", re.MULTILINE)}
+        known = {one.name for one in fields(form)} | {key.field for key in SWITCH.keys.values() if form is Uplinks}
+        assert named - known == set(), form
