@@ -166,7 +166,7 @@ class Form:
     def write(self, part: object, **others: object) -> Any:
         """Return the tree of a model, without keys that have no value. `others`: fields that `part` lacks or has in
         another form."""
-        tree = dict[str, Value]()
+        tree: dict[str, Value] = {}
         for name, key in self._known.items():
             value = others.pop(key.field) if key.field in others else getattr(part, key.field, None)
             if value is not None and not (key.is_unsaid and value == key.default):

@@ -185,7 +185,7 @@ def repeated(keys: Iterable[object]) -> Iterator[tuple[int, int]]:
 def plain(value: Any) -> Value:
     """Return a value as text, a number or a list of them, as most are written."""
     match value:
-        case None | bool() | int() | str():
+        case str() | int() | None:
             return value
         case Enum():
             return str(value.value)
