@@ -167,10 +167,10 @@ class Reloader:
         if not self._store.state.runtime.is_paused:
             switch = self._engine.switch
             await asyncio.to_thread(roll_back, switch, pending.checkpoint, services=pending.services)
-        self._pending = None
         self._engine.forget()
         problem = NotConfirmed(after_s=self._settings.confirm_s or 0.0)
         merged = await asyncio.to_thread(self._overrides_after_rollback, pending, self._store.state)
+        self._pending = None
         self.config.roll_back(pending.good, problem)
         self._settings.hold(self._bridges)
         await self.follow(merged)

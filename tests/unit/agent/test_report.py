@@ -35,6 +35,7 @@ from xenoovs.agent import daemon
 from xenoovs.agent.bridge_watch import PortEvent, port_events
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent, AgentGroup, Starter
+from xenoovs.agent.reload import Settings
 from xenoovs.agent.report import Report
 from xenoovs.agent.state import RoundFacts
 from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, run_loop, within
@@ -45,7 +46,7 @@ from xenoovs.datapath.database import PortState
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import BridgeMissing, ConfigError, OtherBridge
+from xenoovs.errors import BridgeMissing, ConfigError, NotConfirmed, OtherBridge
 from xenoovs.log import (
     LOGGER,
     Readiness,
@@ -233,10 +234,10 @@ def test_events_of_different_backends_do_not_hide_each_other_and_their_memory_is
     assert (len(hour.logged), len(hour.repeats._kinds)) == (10_020, 4096)
 
 
-def _agent(tmp_path: Path, bridge: str, switch: FakeSwitch) -> Agent:
+def _agent(tmp_path: Path, bridge: str, switch: FakeSwitch, settings: Settings | None = None) -> Agent:
     file = tmp_path / f"{bridge}.yaml"
     file.write_text(SMALL_CONFIG.replace("ovsbr1", bridge))
-    return Agent(ConfigFile(file), Engine(switch), probe=all_answer)
+    return Agent(ConfigFile(file), Engine(switch), probe=all_answer, settings=settings)
 
 
 async def run_together(agents: Mapping[str, Agent], *, once: bool = False, beside: TaskFactory | None = None) -> None:
@@ -478,6 +479,39 @@ def test_bug_a_config_with_an_internal_error_ended_the_agent(tmp_path: Path, *, 
     agent.add_task(beside)
     asyncio.run(asyncio.wait_for(agent.run(), PATIENCE_S))
     assert agent.reloader.reloads == 1
+
+
+def test_bug_an_internal_error_while_a_change_was_rolled_back_confirmed_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rollback is tried again, and the next round does not install the new config once more."""
+    switch = _switch("br1")
+    agent = _agent(tmp_path, "br1", switch, Settings(confirm_s=0.05))
+    path, merged, failed = agent.config.path, agent.reloader._merged_rollback, Mock()
+
+    def fail_once(*given: Any) -> Any:
+        if not failed.called:
+            failed()
+            raise ZeroDivisionError("of a test")
+        return merged(*given)
+
+    monkeypatch.setattr(daemon, "_RETRY_S", 0.01)
+    monkeypatch.setattr(agent.reloader, "_merged_rollback", fail_once)
+
+    async def beside() -> None:
+        while not agent.state.round.rounds:
+            await asyncio.sleep(0.01)
+        before = {seen.flow for seen in switch.dump_flows("br1")}
+        path.write_text(path.read_text().replace("weight: 70", "weight: 60"))
+        while not isinstance(agent.config.problem, NotConfirmed):
+            await asyncio.sleep(0.01)
+        assert isinstance(await agent.next_round(), Change)
+        assert before == {seen.flow for seen in switch.dump_flows("br1")}
+        agent.stop()
+
+    agent.add_task(beside)
+    asyncio.run(asyncio.wait_for(agent.run(), PATIENCE_S))
+    assert failed.called
 
 
 def test_logs_outside_of_an_agent_name_no_bridge(caplog: pytest.LogCaptureFixture) -> None:
