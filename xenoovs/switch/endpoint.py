@@ -281,8 +281,8 @@ def parse_host_port(text: str, *, ports: range = range(65536), default: int = -1
     found = _ADDRESS.fullmatch(text)
     port = default if found is None else int(found[3] or default)
     if found is None or port not in ports:
-        allowed = f"{ports[0]} to {ports[-1]}"
-        raise ValueError(f"{text!r} is not ADDRESS:PORT, such as 127.0.0.1:9090 or [::1]:9090, with port {allowed}")
+        form, allowed = "ADDRESS:PORT" if default < 0 else "ADDRESS or ADDRESS:PORT", f"{ports[0]} to {ports[-1]}"
+        raise ValueError(f"{text!r} is not {form}, such as 127.0.0.1:9090 or [::1]:9090, with port {allowed}")
     return found[1] or found[2], port
 
 

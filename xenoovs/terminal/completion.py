@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from xenoovs.terminal.defaults import labs, option
 from xenoovs.terminal.output import echo
-
-if TYPE_CHECKING:
-    pass
 
 _MAX_CONFIG_BYTES = 1 << 20
 """Size limit of a config: to read a larger one takes longer than a user waits for names."""
