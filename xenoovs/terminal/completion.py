@@ -118,7 +118,8 @@ def _backends_by_service(context: click.Context) -> dict[str, tuple[str, ...]]:
         return {}
     root: Any = join_config(text, file=str(path), sources=sources).root
     services = root.get("services") or ()
-    return {one["name"]: tuple(backend["name"] for backend in one.get("backends") or ()) for one in services}
+    # A name that YAML takes for a number is text here.
+    return {str(one["name"]): tuple(str(each["name"]) for each in one.get("backends") or ()) for one in services}
 
 
 def _config(context: click.Context) -> Path:

@@ -84,6 +84,11 @@ def test_services_of_included_files(config: Path) -> None:
     assert offered("why", "--service") == ["dns", "mail", "web"]
 
 
+def test_bug_a_name_that_is_a_number_to_yaml_ended_a_completion_with_a_traceback(config: Path) -> None:
+    config.write_text("services: [{name: 443, backends: [{name: 1}]}, {name: web}]")
+    assert (offered("weight"), offered("weight", "443")) == (["443", "web"], ["1"])
+
+
 def test_a_config_that_is_a_pipe_offers_nothing(config: Path) -> None:
     """A read of the pipe would block for ever."""
     config.unlink()
