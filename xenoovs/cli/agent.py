@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from string import hexdigits
 from typing import Any
 
 import click
@@ -15,7 +16,10 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 def _datapath_id(text: str) -> int:
     """Return the number of a datapath id, which may be as ovs-vsctl prints it. Raises click.BadParameter."""
-    return int(config_value("datapath_id")(text.strip('"').removeprefix("0x").rjust(16, "0")))
+    digits = text.strip('"').removeprefix("0x")
+    # In the error a text that is no number has no zeros that nobody typed.
+    is_number = digits and not digits.strip(hexdigits)
+    return int(config_value("datapath_id")(digits.rjust(16, "0") if is_number else digits))
 
 
 @click.command("agent")

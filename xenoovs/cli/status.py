@@ -191,10 +191,8 @@ def _dead_ports(switch: Switch, balancer: Balancer, program: Program) -> tuple[d
     from xenoovs.agent.bridge_watch import moved_by_switch, port_views
 
     state = switch.describe(balancer.uplinks.bridge)
-    views = (
-        view for view in port_views({port.name: port for port in state.ports}, balancer) if view.ofport is not None
-    )
-    dead = {view.name: view.problem for view in views if view.problem}
+    views = port_views({port.name: port for port in state.ports}, balancer)
+    dead = {view.name: view.problem for view in views if view.ofport is not None and view.problem}
     return dead, tuple(moved_by_switch(program, state.live_ports))
 
 

@@ -100,8 +100,7 @@ def trace_command(
         if in_port not in names:
             there = first_names(names) or "no port"
             raise click.UsageError(f"--in-port {in_port}: bridge {bridge} has {there}.{did_you_mean(in_port, names)}")
-    has_groups = switch is not None and balancer.uplinks.buckets
-    live = switch.describe(bridge).live_ports if switch is not None and has_groups else None
+    live = switch.describe(bridge).live_ports if switch is not None and balancer.uplinks.buckets else None
     outcome = walk(tables_of(compile_onto(balancer, observed).flows), packet, live=live)
     if switch is not None and is_replaying():
         check = _check_recorded(packet, outcome, (*observed, *switch.dump_foreign_flows(bridge)), live=live)

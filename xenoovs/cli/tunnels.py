@@ -74,11 +74,10 @@ def tunnels_command(
     there = where_of(endpoint(), config)
     key = f"its pre-shared key: `{there.text('xenoovs doctor FILE --fix')}` writes it"
     lines = (line for port in ports for line in _lines(port, bridge, key if port.psk_file else None, there))
-    text = "".join(f"{line}\n" for line in lines)
-    none = f"# {config} has no tunnels of Open vSwitch\n"
+    text = "".join(f"{line}\n" for line in lines) or f"# {config} has no tunnels of Open vSwitch\n"
     answer(
         lambda: {"bridge": bridge, "ports": [_document(port, bridge, there) for port in ports]},
-        lambda: echo(text or none, nl=False),
+        lambda: echo(text, nl=False),
     )
 
 
