@@ -344,19 +344,19 @@ class Reloader:
     async def follow(self, merged: Merged | None = None) -> None:
         """Follow the good config. `merged`: the overrides that are left; None for all. Raises SwitchError if the state
         stored on the bridge cannot be read; the config is followed nevertheless."""
+        self._is_bridge_unknown = True
         if merged is not None:
             self._set_overrides(merged)
         known: KnownShares = {}
-        self._is_bridge_unknown = True
         try:
             known = await asyncio.to_thread(self._engine.known, with_overrides(self.config.balancer, self._overrides))
-            self._is_bridge_unknown = False
         finally:
             good = self.config.good
             self._store.dispatch(ConfigFollowed(good.balancer, self._overrides, known, good.stored))
+        self._is_bridge_unknown = False
 
     async def follow_if_unknown(self) -> None:
-        """Follow again if `follow` could not read the bridge, which stores ejected backends and slow starts."""
+        """Follow again if `follow` failed, as to read the bridge, which stores ejected backends and slow starts."""
         if self._is_bridge_unknown:
             await self.follow()
 

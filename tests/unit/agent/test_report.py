@@ -37,7 +37,7 @@ from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent, AgentGroup, Starter
 from xenoovs.agent.reload import Settings
 from xenoovs.agent.report import Report
-from xenoovs.agent.state import RoundFacts
+from xenoovs.agent.state import AgentState, ConfigFollowed, Event, RoundFacts, step
 from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, run_loop, within
 from xenoovs.cli.run_agents import BridgeAgent, configured_bridges, run_agents
 from xenoovs.cli.via import Options, Reach
@@ -479,6 +479,25 @@ def test_bug_a_config_with_an_internal_error_ended_the_agent(tmp_path: Path, *, 
     agent.add_task(beside)
     asyncio.run(asyncio.wait_for(agent.run(), PATIENCE_S))
     assert agent.reloader.reloads == 1
+
+
+def test_bug_an_agent_whose_start_failed_internally_checked_no_backend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It follows the config again in each round until that succeeds, and reports why not."""
+    agent, failures = _agent(tmp_path, "br1", _switch("br1")), iter(range(2))
+    monkeypatch.setattr(daemon, "_RETRY_S", 0.01)
+
+    def fail_twice(state: AgentState, event: Event, now_s: float) -> Any:
+        if isinstance(event, ConfigFollowed) and next(failures, None) is not None:
+            raise ZeroDivisionError("of a test")
+        return step(state, event, now_s)
+
+    monkeypatch.setattr("xenoovs.agent.state_store.step", fail_twice)
+    agent.store.subscribe(ConfigFollowed, lambda _: agent.stop())
+    asyncio.run(asyncio.wait_for(agent.run(), PATIENCE_S))
+    reasons = [event.facts["reason"] for event in agent.events.since(0) if event.text == "reconcile failed; retrying"]
+    assert [str(reason).partition(", ")[0] for reason in reasons] == [OF_A_TEST]
 
 
 def test_bug_an_internal_error_while_a_change_was_rolled_back_confirmed_it(
