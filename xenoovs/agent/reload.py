@@ -191,13 +191,13 @@ class Reloader:
         return merge_rollback(self._overrides, pending.merged, before=pending.overrides, configs=configs)
 
     def confirm(self) -> bool:
-        """Confirm the pending change. Return whether there was one."""
-        is_pending = self._pending is not None
+        """Confirm the pending change. Return whether there was one, and its time was not over."""
+        if self._pending is None or self.is_due:
+            return False
         self._pending = None
-        if is_pending:
-            self._settings.hold(self._bridges)
-            info("the config is confirmed", config=self.config.digest)
-        return is_pending
+        self._settings.hold(self._bridges)
+        info("the config is confirmed", config=self.config.digest)
+        return True
 
     @property
     def confirm_by_s(self) -> float | None:

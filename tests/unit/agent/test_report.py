@@ -503,12 +503,15 @@ def test_bug_an_agent_whose_start_failed_internally_checked_no_backend(
 def test_bug_an_internal_error_while_a_change_was_rolled_back_confirmed_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rollback is tried again, and the next round does not install the new config once more."""
+    """The rollback is tried again, and the next round does not install the new config once more. Nor does an operator
+    confirm a change that is rolled back meanwhile."""
     switch = _switch("br1")
     agent = _agent(tmp_path, "br1", switch, Settings(confirm_s=0.05))
     path, merged, failed = agent.config.path, agent.reloader._merged_rollback, Mock()
+    confirmed = list[bool]()
 
     def fail_once(*given: Any) -> Any:
+        confirmed.append(agent.reloader.confirm())
         if not failed.called:
             failed()
             raise ZeroDivisionError("of a test")
@@ -530,7 +533,7 @@ def test_bug_an_internal_error_while_a_change_was_rolled_back_confirmed_it(
 
     agent.add_task(beside)
     asyncio.run(asyncio.wait_for(agent.run(), PATIENCE_S))
-    assert failed.called
+    assert (failed.called, confirmed) == (True, [False, False])
 
 
 def test_logs_outside_of_an_agent_name_no_bridge(caplog: pytest.LogCaptureFixture) -> None:
