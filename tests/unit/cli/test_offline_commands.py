@@ -103,16 +103,29 @@ def test_help_lists_every_command_on_one_screen(xenoovs: CommandLine) -> None:
     assert xenoovs("--version").out == f"xenoovs {__version__}\n"
 
 
-def test_the_surface_does_not_grow() -> None:
-    """A command or an option that is added takes the place of another one."""
+def _all_commands() -> list[click.Command]:
     context, commands, groups = click.Context(cli), list[click.Command](), list[click.Group]([cli])
     while groups:
         group = groups.pop()
         found = [group.get_command(context, name) for name in group.list_commands(context)]
         commands += [each for each in found if each is not None and not isinstance(each, click.Group)]
         groups += [each for each in found if isinstance(each, click.Group)]
+    return commands
+
+
+def test_the_surface_does_not_grow() -> None:
+    """A command or an option that is added takes the place of another one."""
+    commands = _all_commands()
     options = [each for command in commands for each in command.params if isinstance(each, click.Option)]
     assert (len(commands) <= 69, len(options) <= 444) == (True, True)
+
+
+def test_each_option_that_is_read_from_the_context_is_one_of_a_command() -> None:
+    """Of a misspelt name `option` returns None, as of one that this command does not have."""
+    known = {each.name for command in _all_commands() for each in command.params}
+    code = [file.read_text() for file in (Path(__file__).parents[3] / "xenoovs").rglob("*.py")]
+    read = {name for text in code for name in re.findall(r'\boption\("(\w+)"\)', text)}
+    assert (read >= {"control", "lab"}, read - known) == (True, set())
 
 
 def test_every_template_is_good(xenoovs: CommandLine, tmp_path: Path) -> None:
