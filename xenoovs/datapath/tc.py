@@ -165,7 +165,7 @@ def parse_tc_json(text: str) -> tuple[TcFilter, ...]:
         raise ParseError(text=text, offset=0, expected="JSON of a moderate depth") from None
     try:
         return tuple(_filter(row, row["options"]) for row in rows if _is_rule(row.get("options", {})))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         expected = f"filters as `tc -j -s filter show` prints them ({type(error).__name__}: {error})"
         raise ParseError(text=text, offset=0, expected=expected) from None
 
@@ -244,8 +244,8 @@ def with_known_counters(filters: Iterable[TcFilter], *, is_known: bool = False) 
     )
 
 
-_KERNEL = regex(r"([0-9]+)\.([0-9]+)", ASCII)
-_IPROUTE2 = regex(r"iproute2-(?:ss([0-9]{6})|v?([0-9]+)\.([0-9]+))", ASCII)
+_KERNEL = regex(r"([0-9]{1,9})\.([0-9]{1,9})", ASCII)
+_IPROUTE2 = regex(r"iproute2-(?:ss([0-9]{6})|v?([0-9]{1,9})\.([0-9]{1,9}))", ASCII)
 _SNAPSHOT_4_20 = 190101
 """Releases before 5.9 call themselves by the day of their snapshot: 4.19 is ss181023, 4.20 ss190107."""
 

@@ -71,7 +71,7 @@ def tunnel_port(kind: str, options: Mapping[str, str]) -> TunnelPort | None:
         return None
     port, key = options.get("dst_port", ""), options.get("in_key", options.get("key", "0"))
     device = f"{device}{port}" if device.endswith("_") else device
-    number = None if key == BY_FLOW or not key.isdecimal() else int(key)
+    number = int(key) if key.isdecimal() and len(key) <= 20 else None
     return TunnelPort(device, _option(options.get("remote_ip")), _option(options.get("local_ip")), number)
 
 

@@ -26,7 +26,7 @@ from xenoovs.display import duration
 from xenoovs.errors import CertificateUnusable, CommandMissing, CommandTimeout, ParseError, SystemFailure
 from xenoovs.regex import regex
 from xenoovs.switch.process import try_run
-from xenoovs.switch.tape import asked, list_files, of_file
+from xenoovs.switch.tape import asked, list_files, number_of, of_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,11 @@ def read_certificate_files(config: Mapping[str, str], remotes: Iterable[str]) ->
     own, key, authority = (config.get(name) for name in ("certificate", "private_key", "ca_cert"))
     paths = [path for path in dict.fromkeys((own, authority, *remotes)) if path]
     trusted = [f"{AUTHORITIES}/{name}" for name in list_files(Path(AUTHORITIES))[:_MOST]]
+    now = number_of((asked(("date", "+%s"), lambda: str(time.time())) or "").partition(".")[0])
+    timeless = Unknown("the answer of `date +%s` is no number, so that it is unknown whether this one is valid")
     return CertificateFiles(
-        read_at=float(asked(("date", "+%s"), lambda: str(time.time())) or 0),
-        certificates={path: read_certificate(path) for path in paths[:_MOST]},
+        read_at=now or 0,
+        certificates={path: timeless if now is None else read_certificate(path) for path in paths[:_MOST]},
         private_key=read_private_key(key) if key else None,
         is_signed=_is_signed(own, authority) if own and authority else None,
         authorities=frozenset(

@@ -28,7 +28,7 @@ from xenoovs.errors import ParseError, SwitchError
 from xenoovs.regex import regex
 from xenoovs.switch.netns import HERE, Netns
 from xenoovs.switch.process import run, try_run
-from xenoovs.switch.tape import asked, kernel_release, list_files, read_file, real_path
+from xenoovs.switch.tape import asked, kernel_release, list_files, number_of, read_file, real_path
 
 # JSON as the tools of iproute2 print it: any other shape than the one that is read is a ParseError.
 
@@ -49,7 +49,7 @@ def json_of(command: str) -> Callable[[Callable[Concatenate[Any, P], T]], Callab
         def parse(text: str, /, *args: P.args, **kwargs: P.kwargs) -> T:
             try:
                 return read(json.loads(text) if text.strip() else [], *args, **kwargs)
-            except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
                 offset = error.pos if isinstance(error, json.JSONDecodeError) else 0
                 raise ParseError(text=text, offset=offset, expected=f"JSON as `{command}` prints it") from None
 
@@ -60,8 +60,9 @@ def json_of(command: str) -> Callable[[Callable[Concatenate[Any, P], T]], Callab
 
 def _rows(document: list[Row]) -> list[Row]:
     """Return the objects of a list. Some versions of tc(8) and ip(8) print empty ones for skipped entries."""
-    if not isinstance(document, list):
-        raise TypeError("no list")
+    texts = {"ifname", "dev", "master", "phys_switch_id", "phys_port_name", "kind", "dst", "local"}
+    if type(document) is not list or any(type(row[key]) is not str for row in document for key in row.keys() & texts):
+        raise TypeError("no list, or a name that is no text")
     return [row for row in document if row.keys()]
 
 
@@ -151,7 +152,7 @@ def read_neighbours(netns: str) -> tuple[Neighbour, ...]:
 # Facts of the kernel in files: huge pages, modules, and of devices what an older ip(8) does not print.
 
 
-_PAGE_SIZE = regex(r"hugepages-([0-9]+)kB")
+_PAGE_SIZE = regex(r"hugepages-([0-9]{1,10})kB")
 
 
 def read_kernel(modules: Iterable[str], *, root: Path = Path("/"), release: str | None = None) -> KernelFacts:
@@ -169,11 +170,11 @@ def device_pci(device: str, *, root: Path = Path("/")) -> str | None:
 def _hugepages(root: Path) -> Fact[int]:
     # Documentation/admin-guide/mm/hugetlbpage.rst
     pools = root / "sys/kernel/mm/hugepages"
-    sizes = [
-        int(found[1]) * 1024 * int(read_file(pools / name / "nr_hugepages") or 0)
-        for name in list_files(pools, "hugepages-*")
-        if (found := _PAGE_SIZE.fullmatch(name))
-    ]
+    sizes = list[int]()
+    for found in filter(None, map(_PAGE_SIZE.fullmatch, list_files(pools, "hugepages-*"))):
+        if (pages := number_of(read_file(pools / found[0] / "nr_hugepages"))) is None:
+            return Unknown(f"{pools / found[0] / 'nr_hugepages'} has no number")
+        sizes.append(int(found[1]) * 1024 * pages)
     return sum(sizes) if sizes else Unknown("/sys/kernel/mm/hugepages cannot be read")
 
 
@@ -185,7 +186,7 @@ def _modules(names: tuple[str, ...], *, root: Path, release: str) -> Fact[dict[s
     options = _options(root, release)
     if loaded is None and built_in is None and not options:
         return Unknown("neither /proc/modules nor modules.builtin nor the kernel's configuration can be read")
-    present = {line.split()[0] for line in (loaded or "").splitlines()}
+    present = {line.partition(" ")[0] for line in (loaded or "").splitlines()}
     present |= {_module_name(line) for text in (built_in, on_disk) for line in (text or "").splitlines()}
     found: dict[str, bool] = {}
     for name in names:
@@ -380,7 +381,7 @@ def read_port_packets(ports: Iterable[str], place: Netns = HERE, *, is_brief: bo
 def parse_cpu_hits(text: str) -> dict[str, PortPackets]:
     """Parse the JSON of `ip stats show group offload subgroup cpu_hit`; empty for anything else."""
     found = dict[str, PortPackets]()
-    with suppress(ValueError, TypeError, KeyError, RecursionError):
+    with suppress(ArithmeticError, LookupError, TypeError, ValueError, RecursionError):
         for row in json.loads(text):
             if "stats64" in row:
                 packets = int(row["stats64"]["rx"]["packets"])
@@ -410,9 +411,8 @@ def _port(port: str, cpu_hits: PortPackets | None, place: Netns) -> PortPackets 
     if cpu_hits is not None or place != HERE:
         # sysfs shows the devices of the namespace that it was mounted in (sysfs(5)).
         return cpu_hits
-    with suppress(ValueError):
-        # A bond adds up what its members count, each in its own way.
-        if not list_files(_DEVICES / port, "bonding"):
-            packets = int(read_file(_DEVICES / port / "statistics" / "rx_packets") or "")
-            return PortPackets(packets, CpuCounter.ALL, "rx_packets of the device")
-    return None
+    packets = number_of(read_file(_DEVICES / port / "statistics" / "rx_packets"))
+    # A bond adds up what its members count, each in its own way.
+    if packets is None or list_files(_DEVICES / port, "bonding"):
+        return None
+    return PortPackets(packets, CpuCounter.ALL, "rx_packets of the device")

@@ -6,7 +6,6 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from xenoovs.datapath.fact import Unresponsive
 from xenoovs.display import span
 from xenoovs.errors import BridgeMissing, SwitchError, SwitchUnreachable, SwitchUnresponsive
 from xenoovs.regex import regex
-from xenoovs.switch.tape import asked, list_files, read_file
+from xenoovs.switch.tape import asked, list_files, number_of, read_file
 
 DEFAULT_RUNDIR = Path("/var/run/openvswitch")
 """Run directory of Debian, Ubuntu, RHEL and BlueField packages (ovs-vswitchd(8), FILES)."""
@@ -248,9 +247,7 @@ def address_of(target: str) -> str | tuple[str, int]:
 
 def pid_of(endpoint: Endpoint, daemon: str) -> int | None:
     """Return the number in the pid file of a daemon, where ovs-appctl(8) looks for it; None if there is none."""
-    with suppress(ValueError):
-        return int(read_file(endpoint.rundir / f"{daemon}.pid") or "") if endpoint.rundir is not None else None
-    return None
+    return None if endpoint.rundir is None else number_of(read_file(endpoint.rundir / f"{daemon}.pid"))
 
 
 def stat_of(pid: int | None, program: str) -> list[str] | None:

@@ -28,7 +28,7 @@ from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, Interf
 from xenoovs.switch.endpoint import Endpoint, address_of, connected_to
 from xenoovs.switch.process import run
 from xenoovs.switch.stderr import explain, unreachable
-from xenoovs.switch.tape import NO_ANSWER, asked, is_taped
+from xenoovs.switch.tape import NO_ANSWER, asked, is_taped, number_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -74,7 +74,7 @@ def read_database(endpoint: Endpoint, *, timeout_s: float = DEFAULT_TIMEOUT_S) -
     try:
         tables: Tables = _tupled(json.loads(text))
         return database_of({table: tables.get(table, {}) for table in _TABLES})
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
         raise SwitchUnreachable(target=endpoint.db, reason="the record does not have its tables as JSON") from None
 
 
@@ -288,8 +288,8 @@ def bridges_of(tables: Tables) -> tuple[BridgeState, ...]:
             fail_mode=_one(row.get("fail_mode")) or "standalone",
             controllers=tuple(sorted(_controllers(tables, row), key=lambda controller: controller.target)),
             hw_offload=None if offload is None else offload == "true",
-            max_idle_ms=_number(config.get("max-idle", "")),
-            max_revalidator_ms=_number(config.get("max-revalidator", "")),
+            max_idle_ms=number_of(config.get("max-idle")),
+            max_revalidator_ms=number_of(config.get("max-revalidator")),
             exporters=tuple(name for name in _EXPORTERS if _items(row.get(name))),
             mirrors=tuple(sorted(_mirrors(tables, row), key=lambda mirror: mirror.name)),
             ovn=use_of(row["name"], chassis, *_marks(tables, row)),
@@ -383,10 +383,6 @@ def _map(value: Any) -> dict[str, str]:
 
 def _one(value: Any) -> Any:
     return next(iter(_items(value)), None)
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isdecimal() else None
 
 
 # The southbound database of OVN by ovn-sbctl(8): which logical flows are behind the cookies of OpenFlow flows.

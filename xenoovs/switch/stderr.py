@@ -17,7 +17,7 @@ from xenoovs.regex import MULTILINE, regex
 from xenoovs.switch.endpoint import Endpoint
 
 _REFUSED = regex(r"^Error (OFP\w+) for: (?:OFPT_FLOW_MOD \(OF[0-9.]+\) \(xid=0x[0-9a-f]+\): )?(.*)", MULTILINE)
-_SYNTAX = regex(r"^ovs-ofctl: -:([0-9]+): (.*?)(?: \((OFP\w+)\))?$", MULTILINE)
+_SYNTAX = regex(r"^ovs-ofctl: -:([0-9]{1,9}): (.*?)(?: \((OFP\w+)\))?$", MULTILINE)
 _NEGOTIATION = regex(r"version negotiation failed \(we support versions? [^,]*, peer supports versions? (.*?)\)")
 _LOG = regex(r"^[0-9T:.Z-]+\|[0-9]+\|.*\n?", MULTILINE)
 

@@ -102,6 +102,12 @@ def read_file(path: Path) -> str | None:
     return of_file("read", path, lambda: path.read_text(errors="replace"))
 
 
+def number_of(text: str | None) -> int | None:
+    """Return the number that is all of an answer; None for another text, as in a damaged record."""
+    digits = (text or "").removesuffix("\n")
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 20 else None
+
+
 def read_link(path: Path) -> str | None:
     return of_file("readlink", path, lambda: str(path.readlink()))
 

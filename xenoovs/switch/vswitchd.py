@@ -18,7 +18,7 @@ from xenoovs.regex import MULTILINE, regex
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint, pid_of, stat_of
 from xenoovs.switch.netns import HERE, Netns, understood
-from xenoovs.switch.tape import asked, read_link
+from xenoovs.switch.tape import asked, number_of, read_link
 
 _PROC = Path("/proc")
 _LOG_NAME = "ovs-vswitchd.log"
@@ -45,8 +45,9 @@ class Process:
 def find_process(endpoint: Endpoint) -> Process | None:
     """The ovs-vswitchd of the pid file in the run directory; None if it does not run, or not among our processes."""
     pid = pid_of(endpoint, "ovs-vswitchd")
-    stat = stat_of(pid, "ovs-vswitchd")
-    return None if pid is None or stat is None else Process(pid, int(stat[19]))
+    stat = stat_of(pid, "ovs-vswitchd") or []
+    started = number_of(stat[19]) if len(stat) > 19 else None
+    return None if pid is None or started is None else Process(pid, started)
 
 
 def same_namespace(process: Process) -> bool:
@@ -143,7 +144,7 @@ as `dpif(handler2)`. The excluded ones are first messages of tools, in a log tha
 _OFFLOADS = regex(r"\|failed to offload flow: |\|netdev_offload_tc[(|]|\|dpif_offload_tc[a-z_]*[(|]")
 """Messages that only an ovs-vswitchd that offloads writes."""
 
-_LIMIT = regex(r"\(limit ([0-9]+)\)")
+_LIMIT = regex(r"\(limit ([0-9]{1,20})\)")
 _REFUSED = "(Invalid argument)"
 _COUNTED = regex(r"^\s*offloaded flows\s*:", MULTILINE)
 
@@ -173,14 +174,12 @@ def parse_flow_limit(upcall_show: str) -> Fact[int]:
 
 def parse_offload_show(text: str) -> tuple[bool, dict[str, str]]:
     """`ovs-appctl --format json dpif/offload/show` (3.7): is it on, and port -> provider. Raises ParseError."""
-    expected = "the object of `dpif/offload/show`"
     try:
         document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ParseError(text=text, offset=error.pos, expected=expected) from None
-    enabled = document.get("enabled") if isinstance(document, dict) else None
-    if not isinstance(enabled, bool):
-        raise ParseError(text=text, offset=0, expected=expected)
+        if not isinstance(enabled := document["enabled"], bool):
+            raise TypeError
+    except (LookupError, RecursionError, TypeError, ValueError) as error:
+        raise ParseError(text=text, offset=getattr(error, "pos", 0), expected="a JSON object with `enabled`") from None
     datapaths = (value for value in document.values() if isinstance(value, dict))
     return enabled, {port: name for datapath in datapaths for name, port in _ports(datapath)}
 

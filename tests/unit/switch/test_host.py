@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Callable
 from functools import partial
 from ipaddress import ip_address
@@ -17,8 +18,9 @@ from xenoovs.datapath.host import (
     CpuCounter,
     OffloadHistory,
 )
-from xenoovs.datapath.tc import TcFilter
-from xenoovs.errors import ParseError
+from xenoovs.datapath.tc import TcFilter, parse_tc_json
+from xenoovs.errors import ParseError, SwitchUnreachable
+from xenoovs.switch.certificates import read_certificate_files
 from xenoovs.switch.devices import (
     device_pci,
     parse_addresses,
@@ -38,10 +40,14 @@ from xenoovs.switch.devices import (
     read_port_packets,
     read_tc_chains,
 )
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.ovsdb import read_database
+from xenoovs.switch.tape import Answer, passing_through
 from xenoovs.switch.tc import count_rules
 from xenoovs.switch.vip_routes import FrrUnavailable, read_bgp, read_bgp_routes
 from xenoovs.switch.vlog import ModuleLevel, offload_modules, parse_levels
 from xenoovs.switch.vswitchd import (
+    find_process,
     judge_offload,
     parse_flow_limit,
     parse_history,
@@ -466,3 +472,69 @@ def test_doctor_reads_sessions_and_vips_that_bgpd_would_not_announce(vtysh: Path
     (vtysh.parent / "out").write_text(SUMMARY)
     other = ip_address("2001:db8::11")
     assert read_bgp((VIP, VIP6, other)) == Bgp(("10.9.0.2",), ("10.9.0.3",), ("2001:db8::11",))
+
+
+@pytest.mark.parametrize("text", ["", "x\n", "-1\n", "²", "[]", "9" * 5000, "\0"])
+def test_bug_hugepages_that_are_no_number_are_unknown(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+    _write(file, text)
+    assert read_kernel(NAMES, root=tmp_path, release=RELEASE).hugepages_bytes == Unknown(f"{file} has no number")
+
+
+def test_bug_a_blank_line_among_modules_is_no_module(tmp_path: Path) -> None:
+    _write(tmp_path / "proc/modules", "\n \nact_ct 1 0 - Live 0x0\n")
+    assert read_kernel(["act_ct"], root=tmp_path, release=RELEASE).modules == {"act_ct": True}
+
+
+class _Says:
+    """A tape that answers questions by their first word, or by all of them."""
+
+    is_replaying = True
+
+    def __init__(self, **texts: str) -> None:
+        self.texts = texts
+
+    def answer(self, question: tuple[str, ...], ask: Callable[[], Answer]) -> Answer:
+        return Answer(
+            self.texts.get(question[-1].rpartition("/")[2].partition(".")[0], self.texts.get(question[0], ""))
+        )
+
+
+@pytest.mark.parametrize("pid", ["7\n", "x", "9" * 5000])
+@pytest.mark.parametrize("stat", ["", "7 (ovs-vswitchd)", "7 (ovs-vswitchd) S 1 2", "7 (ovs-vswitchd)" + " x" * 30])
+def test_bug_a_damaged_stat_is_of_no_process(pid: str, stat: str) -> None:
+    with passing_through(_Says(read=pid, stat=stat)):
+        assert find_process(Endpoint("unix:/x", Path("/x"))) is None
+
+
+@pytest.mark.parametrize("now", ["", "now", "9" * 5000, "²"])
+def test_bug_certificates_are_unknown_at_an_unreadable_time(now: str) -> None:
+    with passing_through(_Says(date=now)):
+        found = read_certificate_files({"certificate": "/a.pem"}, ()).certificates["/a.pem"]
+    assert isinstance(found, Unknown)
+    assert "`date +%s` is no number" in found.reason
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "[" * 100_000, '{"enabled": 1' + "0" * 5000 + "}"])
+def test_bug_a_number_or_a_depth_that_python_refuses_is_a_parse_error(text: str) -> None:
+    with pytest.raises(ParseError):
+        parse_offload_show(text)
+
+
+def test_bug_a_database_of_any_depth_is_refused() -> None:
+    with passing_through(_Says(**{"ovsdb-client": "[" * 100_000})), pytest.raises(SwitchUnreachable):
+        read_database(Endpoint("unix:/x", Path("/x")))
+
+
+@pytest.mark.parametrize("key", ["ifname", "master", "phys_switch_id", "phys_port_name"])
+def test_bug_a_device_named_by_a_number_is_a_parse_error(key: str) -> None:
+    with pytest.raises(ParseError):
+        parse_links(json.dumps([{"ifname": "p0", "flags": [], "mtu": 1500} | {key: 1.5}]))
+
+
+def test_bug_an_infinite_number_in_json_is_a_parse_error() -> None:
+    with pytest.raises(ParseError):
+        parse_links('[{"ifname": "p0", "flags": [], "mtu": 1e999}]')
+    with pytest.raises(ParseError):
+        parse_tc_json('[{"protocol": "ip", "pref": 1e999, "options": {"handle": 1}}]')
+    assert parse_cpu_hits('[{"ifname": "p0", "stats64": {"rx": {"packets": 1e999}}}]') == {}

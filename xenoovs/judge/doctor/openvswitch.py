@@ -245,7 +245,7 @@ def check_flow_limit(case: DoctorCase) -> Iterator[CheckResult]:
 def _number(config: Mapping[str, str], key: str, default: int) -> int:
     """Return a number; an unreadable one counts as not set, as in Open vSwitch (smap_get_int, lib/smap.c)."""
     text = config.get(key, "")
-    return int(text) if text.isascii() and text.isdigit() else default
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else default
 
 
 _SHOWN = 3
