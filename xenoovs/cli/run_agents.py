@@ -25,7 +25,7 @@ import click
 from xenoovs.agent.announce import Announcer
 from xenoovs.agent.bridge_watch import follow_ipsec
 from xenoovs.agent.config_file import ConfigFile, parse_bound
-from xenoovs.agent.control.files import AgentPaths, BridgeLocks, agent_paths, bound_socket, command_options
+from xenoovs.agent.control.files import AgentPaths, BridgeLocks, bound_socket, command_options
 from xenoovs.agent.control.serve import ApiListener, open_port, serve, serve_several, unix_listener
 from xenoovs.agent.control.xenoflow import xenoflow_routes
 from xenoovs.agent.daemon import Agent, AgentGroup, Starter, handle_signals
@@ -55,7 +55,7 @@ from xenoovs.switch.vip_routes import VipRoutes, device_of, read_bgp_routes
 from xenoovs.switch.vswitchd import place_of
 from xenoovs.terminal.defaults import labs
 from xenoovs.terminal.options import listen_address
-from xenoovs.terminal.reach import connect, target_options
+from xenoovs.terminal.reach import connect, find_places, target_options
 
 if TYPE_CHECKING:
     from aiohttp.web import RouteDef
@@ -349,7 +349,7 @@ def _routes(agent: Agent, options: Options) -> list[RouteDef]:
 def local_places(switch: ManagementSwitch, options: Options) -> AgentPaths | None:
     """Return where sockets and locks are; None if there is no directory and --once needs none. Raises ListenError."""
     try:
-        return agent_paths(switch.endpoint, env=os.environ, is_root=os.geteuid() == 0)
+        return find_places(switch.endpoint)
     except ListenError:
         if options.control is not None:
             return AgentPaths(options.control.absolute().parent, options.control.absolute().parent)
