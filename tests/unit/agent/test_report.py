@@ -584,7 +584,7 @@ def test_changes_of_ports(before: Ports | None, now: Ports, text: str, *, is_bad
 
 @pytest.mark.parametrize("broken", ["engine.round", "reloader.poll"])
 def test_an_agent_whose_rounds_fail_is_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
-    """A restart would not mend what fails, and the agent reports it. The watchdog is for a loop that does not run
+    """A restart would not repair what fails, and the agent reports it. The watchdog is for a loop that does not run
     (sd_notify(3), WATCHDOG=1; systemd.service(5), WatchdogSec=)."""
     agent, sent = _agent(tmp_path, "br1", _switch("br1")), list[str]()
     part, _, name = broken.partition(".")
