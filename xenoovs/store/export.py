@@ -119,10 +119,8 @@ _MARK = "xenoovs_fleet"
 """The key with the form of the file."""
 _FLEET_COLUMNS = ("name", "format", "generation", "intent")
 _TABLES = {name: WRITER_TABLES[name] for name in ("services", "dpus", "overrides", "intents", "watches", "actions")}
-_EARLIER = {INTENTS.name: ("at_ms", "in_waves")}
-"""Columns that only files of earlier versions have, by table. They are ignored."""
 _LATER: Mapping[str, Mapping[str, object]] = {INTENTS.name: {"is_paused": False}, OVERRIDES.name: {"until_ms": 0}}
-"""Columns that those files lack, by table, with their values."""
+"""Columns that files of 1.0.0 lack, by table, with their values."""
 _NEEDS = "write the file again with `xenoovs fleet export`, or take an earlier one"
 
 
@@ -194,11 +192,10 @@ def _view(document: Mapping[str, Any]) -> FleetView:
 def _values(listed: object, table: StoreTable[Any], name: str) -> dict[Any, Any]:
     if not isinstance(listed, list):
         raise ValueError(f"{name} is no list")
-    found, earlier, later = dict[Any, Any](), _EARLIER.get(table.name, ()), _LATER.get(table.name, {})
+    found, later = dict[Any, Any](), _LATER.get(table.name, {})
     for index, each in enumerate(listed):
         where = f"{name}[{index}]"
-        is_row = isinstance(each, dict)
-        given = {**later, **{key: value for key, value in each.items() if key not in earlier}} if is_row else each
+        given = {**later, **each} if isinstance(each, dict) else each
         row = row_of(given, table.name, table.columns, where=where)
         key = table.key(row)
         if key in found:

@@ -66,10 +66,6 @@ READER_ROLE, DPU_ROLE, OPERATOR_ROLE = "reader", "dpu", "operator"
 _ROLES, _PERMISSIONS = "RBAC_Role", "RBAC_Permission"
 
 
-_EARLIER_STATUS = ("prepared", "clock_us")
-"""Columns that agents of earlier versions write, and that are not read."""
-
-
 def role_tables() -> dict[str, Any]:
     """Return the schema of the tables of roles (ovsdb(7), "RBAC")."""
     tables = json.loads(schema_text(StoreDatabase.FLEET))["tables"]
@@ -85,7 +81,7 @@ def role_operations(database: StoreDatabase, *, is_frozen: bool = False) -> list
     roles.append({"op": "insert", "table": _ROLES, "row": {"name": READER_ROLE}})
     if database is StoreDatabase.FLEET:
         return roles + _role(OPERATOR_ROLE, _OPERATORS | _FROZEN if is_frozen else _OPERATORS)
-    columns = frozenset((*STATUSES.columns, *_EARLIER_STATUS)) - {"name"}
+    columns = frozenset(STATUSES.columns) - {"name"}
     return roles + _role(DPU_ROLE, {STATUSES.name: (columns, "name", True)})
 
 
@@ -226,17 +222,10 @@ def _table(
     return StoreTable(name, columns, key, make or kind, row, parsers)
 
 
-_WAITING = "waiting"
-"""The state of a scheduled config, in stores and exports of earlier versions. It is read as refused."""
-
-
-def _intent(*, number: int, state: str, comment: str, **columns: Any) -> Intent:
-    if state == _WAITING:
-        comment = "refused: it waited for its time; this version starts no config by itself"
-        state = IntentState.REFUSED.value
+def _intent(*, number: int, state: str, **columns: Any) -> Intent:
     if state not in {each.value for each in IntentState}:
         raise StoreNewer(table=INTENTS.name, row=str(number), column="state", value=repr(state))
-    return Intent(number=number, state=IntentState(state), comment=comment, **columns)
+    return Intent(number=number, state=IntentState(state), **columns)
 
 
 SERVICES = StoreTable(

@@ -164,16 +164,15 @@ def test_bug_two_restores_of_one_export_had_one_generation() -> None:
     assert restoring(EMPTY, exported, behind, now_ms=now_ms).generation == now_ms + 90_000 + GENERATION_STEP
 
 
-def test_a_config_that_waited_in_an_export_of_an_earlier_version_is_a_refused_one() -> None:
-    """`fleet apply --at` of earlier versions wrote the columns `at_ms` and `in_waves`, and this state."""
+def test_an_export_of_version_1_0_0_is_read() -> None:
+    """It has no history, no pauses and no overrides that end."""
     document = json.loads(export_text(fleet())) | {"xenoovs_fleet": 1}
     del document["actions"]
     for each in document["intents"]:
-        each |= {"at_ms": 0, "in_waves": False}
-    waits = {**document["intents"][-1], "number": 9, "state": "waiting", "at_ms": 1_800_000_000_000}
-    found = read({**document, "intents": [*document["intents"], waits]}).intents
-    assert (found[9].state, found[9].comment[:21]) == (IntentState.REFUSED, "refused: it waited fo")
-    assert found[2] == fleet().intents[2]
+        del each["is_paused"]
+    for each in document["overrides"]:
+        del each["until_ms"]
+    assert read(document) == read(json.loads(export_text(fleet())))
 
 
 def test_the_history_goes_on_after_that_of_the_export() -> None:
