@@ -797,7 +797,7 @@ class FleetRefused(XenoovsError):
 
 
 class FleetUndecided(XenoovsError):
-    """No controller of a fleet decides about a change, which is in the store."""
+    """A change is in the store, and no controller is known to decide about it."""
 
     retryable = True
 

@@ -335,31 +335,36 @@ def _others(found: Sequence[str], noun: str) -> str:
 
 
 SETTLE_S = 15.0
-"""How long a controller may take to write a due change: an election, and the decision about thousands of services."""
+"""How long a controller may take to write what is due: an election, and the decision about thousands of services."""
 
 
 class FleetProgress:
-    """Watches changes and waves by its own clock, as the controller does. `change`: what the newest view lacks.
-    `is_patient`: whether a controller gets time to decide about a change."""
+    """Watches changes, votes and waves by its own clock, as the controller does. `change`: what the newest view lacks.
+    `is_due`: whether a controller has to write that, or a result of votes."""
 
-    def __init__(self, *, is_patient: bool = True) -> None:
-        self._patience_s = SETTLE_S if is_patient else -1.0
-        self.memo = Memo()
+    def __init__(self, memo: Memo | None = None) -> None:
+        self.memo = memo or Memo()
         self.change = FleetChange(Changes())
         self._view: FleetView | None = None
-        self._seen_s = 0.0
+        self.is_due, self._due_s = False, 0.0
         self._watch = WaveWatch()
         self._successor: tuple[WaveWatch, float] | None = None
 
-    def stall(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float) -> str:
-        """Return which due change no controller has written, in words; empty if one may still write it. A controller
+    def stall(
+        self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float, votes: Sequence[str] = ()
+    ) -> str:
+        """Return what is due and no controller has written, in words; empty if one may still write it. A controller
         that has taken over watches the wave from the beginning. So the next step must be overdue even for one that took
-        over when it was due. Call it repeatedly with the newest view and reports. `now_s` never goes back."""
+        over when it was due. Call it repeatedly with the newest view and reports. `votes`: results that the view lacks,
+        in words. `now_s` never goes back."""
         if view is not self._view:
-            self._view, self._seen_s, self.change = view, now_s, next_change(view, memo=self.memo)
-        if not self.change.is_empty:
-            is_late = now_s - self._seen_s > self._patience_s
-            return "no controller has decided about the newest change" if is_late else ""
+            self._view, self.is_due, self.change = view, False, next_change(view, memo=self.memo)
+        was_due, self.is_due = self.is_due, bool(votes) or not self.change.is_empty
+        if self.is_due:
+            self._due_s = self._due_s if was_due else now_s
+            result = f"written {votes[0]}{_others(votes, 'other result of votes')}" if votes else ""
+            what = result if self.change.is_empty else "decided about the newest change"
+            return f"no controller has {what}" if now_s - self._due_s > SETTLE_S else ""
         if self._watch.step(view, statuses, now_s=now_s).changes is None:
             self._successor = None
             return ""

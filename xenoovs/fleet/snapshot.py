@@ -28,7 +28,7 @@ class FleetSnapshot:
     """A fleet at one moment. `view`: None before the store has answered. `servers`, `is_active`: those of this host.
 
     `problems`: what an operator should fix, in words. `now_s`: since 1970. `targets`: those that are down first.
-    `is_stalled`: whether no controller has written a due change. `roll_out`: what it does and waits for, in words.
+    `is_stalled`: whether no controller writes what is due. `roll_out`: what it does and waits for, in words.
     `clock_ms`: the time by the clock of most DPUs, in milliseconds since 1970.
     """
 
@@ -254,8 +254,7 @@ _MAX_PROBLEMS = 10
 class TargetRow:
     """A target in the list: `ADDRESS/PROBE/PORT`. `backends`: `SERVICE/BACKEND`, of the config in use. `state`: that
     in the store; NO_QUORUM if it stays up for lack of votes. `is_held`: whether a backend of it is down and keeps its
-    clients. `is_unwritten`: whether most witnesses have voted for another state for some time, and no controller has
-    written it."""
+    clients."""
 
     target: str
     backends: tuple[str, ...]
@@ -263,20 +262,26 @@ class TargetRow:
     since_s: float
     votes: Votes
     is_held: bool = False
-    is_unwritten: bool = False
+
+    @property
+    def _name(self) -> str:
+        return f"{first_names(self.backends, most=3)} ({self.target})" if self.backends else self.target
+
+    @property
+    def unwritten(self) -> str:
+        """Return the result of votes in words if the store has another state; empty if not."""
+        is_other = self.votes.contradict(is_down=self.state is TargetState.DOWN)
+        return f"that {self._name} is {self.votes.result.value}: {self.votes.text}" if is_other else ""
 
     @property
     def problem(self) -> str:
         """Return the problem in words; empty if there is none."""
-        name = f"{first_names(self.backends, most=3)} ({self.target})" if self.backends else self.target
-        if self.is_unwritten:
-            return f"no controller has written that {name} is {self.votes.result.value}: {self.votes.text}"
         if self.state is TargetState.UP:
             return ""
         if self.state is TargetState.NO_QUORUM:
-            return f"no quorum about {name}, which stays up: {self.votes.text}"
+            return f"no quorum about {self._name}, which stays up: {self.votes.text}"
         held = "; it keeps clients, by `max_down` or because all are down" if self.is_held else ""
-        return f"{name} has been down for {duration(self.since_s)}: {self.votes.text}{held}"
+        return f"{self._name} has been down for {duration(self.since_s)}: {self.votes.text}{held}"
 
 
 def target_rows(
@@ -674,7 +679,7 @@ FLEET = Table(
         ),
         _of_view("Wave of the roll-out; 0 if there is none.", "xenoovs_fleet_wave", lambda _, view: view.wave),
         _of_view(
-            "1 while no controller writes what is due: the newest change, or a step of a roll-out.",
+            "1 while no controller writes what is due: the newest change, a result of votes, or a step of a roll-out.",
             "xenoovs_fleet_stalled",
             lambda at, _: at.is_stalled,
         ),

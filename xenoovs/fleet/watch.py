@@ -10,7 +10,6 @@ from pathlib import Path
 
 from xenoovs.errors import XenoovsError
 from xenoovs.fleet.controller import is_shown
-from xenoovs.fleet.health import TargetState
 from xenoovs.fleet.rollout import FleetProgress
 from xenoovs.fleet.snapshot import (
     FleetSnapshot,
@@ -30,33 +29,26 @@ _SERVERS_S = 5.0
 _FILES_S = 60.0
 """Greatest age of the facts about their files; to read them takes 0.02 s of processor time per MB."""
 _POLL_S = 0.2
-_UNWRITTEN_S = 5.0
-"""How long most votes on a target may differ from the store: two election timers, and the decision."""
 
 
 class FleetWatch:
     """Makes snapshots of a fleet, from any thread."""
 
-    def __init__(
-        self, store: StoreClient, states: DpuStatusReader, directory: Path | None, *, is_patient: bool = True
-    ) -> None:
-        """`is_patient`: that of `FleetProgress`."""
+    def __init__(self, store: StoreClient, states: DpuStatusReader, directory: Path | None) -> None:
         self._store, self._states, self._directory = store, states, directory
         self._lock = threading.Lock()
         self._servers = tuple[ServerFacts, ...]()
         self._servers_problem = ""
         self._servers_due_s = self._files_due_s = 0.0
-        self._is_patient = is_patient
-        self._progress = FleetProgress(is_patient=is_patient)
-        self._unwritten_since_s: dict[str, float] = {}
+        self._progress = FleetProgress()
 
     def snapshot(self) -> FleetSnapshot:
         with self._lock:
             return self._snapshot()
 
     def settled(self) -> FleetSnapshot:
-        """Return a snapshot, once a controller has written the result of all votes, or has had enough time for it."""
-        while (found := self.snapshot()) and self._unwritten_since_s and not any(t.is_unwritten for t in found.targets):
+        """Return a snapshot, once a controller has written what is due, or has had enough time for it."""
+        while (found := self.snapshot()) and self._progress.is_due and not found.is_stalled:
             time.sleep(_POLL_S)
         return found
 
@@ -72,26 +64,27 @@ class FleetWatch:
         elif connection.problem:
             problems.append(f"{connection.problem}; what is shown is old")
         problems += [self._servers_problem] if self._servers_problem else []
-        if self._directory is not None and is_leader and not is_shown(self._directory):
-            problems.append("no controller is active on this host, whose server leads: start `xenoovs fleet serve`")
         rows = () if view is None or statuses is None else tuple(dpu_rows(view, statuses, now_s=now_s))
         targets, roll_out, stall, clock_ms = list[TargetRow](), list[str](), "", int(now_s * 1000)
         if view is not None:
+            targets = target_rows(view, statuses, now_s=now_s, memo=self._progress.memo)
+            votes = [row.unwritten for row in targets if row.unwritten]
             try:
-                if connection.is_connected:
-                    stall = self._progress.stall(view, statuses, now_s=time.monotonic())
-                else:
+                if not connection.is_connected:
                     # After a loss of the store, the controller watches the wave again from its beginning.
-                    self._progress = FleetProgress(is_patient=self._is_patient)
+                    self._progress = FleetProgress()
+                elif stall := self._progress.stall(view, statuses, now_s=time.monotonic(), votes=votes):
+                    stall = f"{stall}: is `xenoovs fleet serve` running?"
             except XenoovsError as problem:
                 problems.append(f"no controller can decide: {problem}")
+        if self._directory is not None and is_leader and not is_shown(self._directory):
+            stall = "no controller is active on this host, whose server leads: start `xenoovs fleet serve`"
+        problems += [stall] if stall else []
+        if view is not None:
             if statuses is None:
                 problems.append("the database of states does not answer: what DPUs have is not known")
-            if stall:
-                problems.append(f"{stall}: is `xenoovs fleet serve` running?")
             change = self._progress.change
             problems += [*map(str, change.unusable), *change.contested.values()]
-            targets = self._watched(target_rows(view, statuses, now_s=now_s, memo=self._progress.memo))
             clock_ms = clocks_ms(view, statuses, now_ms=clock_ms)[-1]
             roll_out = roll_out_lines(view, statuses, now_s=now_s)
         problems += [*dpu_problems(rows), *target_problems(targets)]
@@ -108,15 +101,6 @@ class FleetWatch:
             targets=tuple(targets),
             clock_ms=clock_ms,
         )
-
-    def _watched(self, rows: list[TargetRow]) -> list[TargetRow]:
-        """Return targets, and mark those whose votes no controller has written for some time."""
-        now_s, before = time.monotonic(), self._unwritten_since_s
-        outvoted = (row.target for row in rows if row.votes.contradict(is_down=row.state is TargetState.DOWN))
-        since_s = {target: before.get(target, now_s) for target in outvoted}
-        self._unwritten_since_s = since_s
-        late = {target for target, at_s in since_s.items() if now_s - at_s >= _UNWRITTEN_S}
-        return [replace(row, is_unwritten=True) if row.target in late else row for row in rows]
 
     def _read_servers(self) -> None:
         now_s = time.monotonic()

@@ -42,7 +42,7 @@ from xenoovs.fleet.plan import (
     with_intent,
     with_override,
 )
-from xenoovs.fleet.rollout import SETTLE_S, SOAK_S, FleetProgress, planned_waves, uncompared
+from xenoovs.fleet.rollout import SOAK_S, FleetProgress, planned_waves, uncompared
 from xenoovs.model.balancer import ProbeKind
 from xenoovs.model.fleet import FleetServices
 from xenoovs.model.include import MAX_SIZE_BYTES
@@ -276,7 +276,7 @@ def _require_no_roll_out(view: FleetView) -> None:
 
 def _after_roll_out(store: FleetStore, view: FleetView, number: int) -> Intent | None:
     """Return an intent once it is rolled out or refused; print each wave. Raises FleetUndecided."""
-    wave, is_paused, progress = 0, False, FleetProgress()
+    wave, is_paused, progress = 0, False, FleetProgress(store.memo)
     try:
         while (intent := view.intents.get(number)) is not None and intent.state is IntentState.ROLLING:
             if view.wave != wave:
@@ -288,12 +288,13 @@ def _after_roll_out(store: FleetStore, view: FleetView, number: int) -> Intent |
             if intent.is_paused is not is_paused:
                 is_paused = intent.is_paused
                 echo(f"the roll-out {'is paused' if is_paused else 'goes on'}")
-            if stall := _stall(store, view, progress):
+            if stall := progress.stall(view, store.states.statuses(), now_s=time.monotonic()):
                 raise FleetUndecided(
                     f"{stall}; the roll-out of config {number} goes on when a controller runs again (`xenoovs fleet "
                     "serve`), and DPUs keep what they have until then"
                 )
-            view = store.fleet.wait_changed(view, timeout_s=_POLL_S) or view
+            store.fleet.wait_changed(view, timeout_s=_POLL_S)
+            view = store.written()
     except KeyboardInterrupt:
         echo(
             f"the controller goes on with the roll-out of config {number}: `xenoovs fleet status` shows it, `xenoovs "
@@ -302,15 +303,6 @@ def _after_roll_out(store: FleetStore, view: FleetView, number: int) -> Intent |
         )
         raise
     return intent
-
-
-def _stall(store: FleetStore, view: FleetView, progress: FleetProgress) -> str:
-    """Return why the roll-out does not continue; empty if a controller may still write what is due."""
-    connection = store.fleet.connection
-    if not connection.is_connected:
-        is_long = time.time() - connection.since_s > SETTLE_S
-        return f"the store does not answer ({connection.reason})" if is_long else ""
-    return progress.stall(view, store.states.statuses(), now_s=time.monotonic())
 
 
 def _override(

@@ -15,8 +15,8 @@ import click
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.errors import FleetRefused, FleetUndecided, StoreError, StoreRejected, StoreUnreachable, did_you_mean
 from xenoovs.fleet.history import freeze_text, with_entry
-from xenoovs.fleet.plan import Memo, next_change
-from xenoovs.fleet.rollout import SETTLE_S
+from xenoovs.fleet.plan import Memo
+from xenoovs.fleet.rollout import SETTLE_S, FleetProgress
 from xenoovs.fleet.snapshot import clocks_ms
 from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
 from xenoovs.store.replica import NO_ANSWER
@@ -44,12 +44,14 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Show what changes
 timeout_option = time_option("--timeout", "30s", help="How long to wait for the DPUs.")
 
 
-def _answer(client: StoreClient | DpuStatusReader, read: Callable[[], T | None]) -> T | None:
-    """Return what a client reads, once it is connected; None if it does not answer within `CONNECT_S`. Until a
+def _answer(
+    client: StoreClient | DpuStatusReader, read: Callable[[], T | None], patience_s: float = CONNECT_S
+) -> T | None:
+    """Return what a client reads, once it is connected; None if it does not answer within `patience_s`. Until a
     connection has failed, the host may be busy, so the limit is three times as long."""
     begun_s = time.monotonic()
     while (found := read() if client.connection.is_connected else None) is None:
-        most_s = 3 * CONNECT_S if client.connection.reason == NO_ANSWER else CONNECT_S
+        most_s = 3 * patience_s if client.connection.reason == NO_ANSWER else patience_s
         if client.connection.problem or time.monotonic() > begun_s + most_s:
             break
         time.sleep(_LOOK_S)
@@ -77,9 +79,9 @@ class FleetStore:
     comment: str = ""
     certificate: str = ""
 
-    def view(self) -> FleetView:
+    def view(self, patience_s: float = CONNECT_S) -> FleetView:
         """Return the newest view. Raises StoreUnreachable, and StoreError for rows that cannot be read."""
-        view, connection = _answer(self.fleet, self.fleet.view), self.fleet.connection
+        view, connection = _answer(self.fleet, self.fleet.view, patience_s), self.fleet.connection
         if connection.is_connected and connection.problem:
             raise StoreError(connection.problem)
         if view is None or not connection.is_connected:
@@ -126,7 +128,7 @@ class FleetStore:
             written, freezes = with_entry(view, changes, entry, changed=changed), None if in_freeze else view.freezes
             match self._commit(view, written, freezes):
                 case CommitOutcome.COMMITTED:
-                    return self.view()
+                    return self.written()
                 case CommitOutcome.UNKNOWN:
                     raise StoreUnreachable(
                         remotes=self.remote,
@@ -149,18 +151,28 @@ class FleetStore:
                     raise
                 time.sleep(_POLL_S)
 
+    def written(self) -> FleetView:
+        """Return the newest view after a change. Raises FleetUndecided if the store does not answer for long."""
+        try:
+            return self.view(SETTLE_S)
+        except StoreUnreachable as problem:
+            raise FleetUndecided(
+                f"the change is written, but what a controller has decided about it is not known: {problem}; then look "
+                "with `xenoovs fleet status`"
+            ) from None
+
     def settled(self) -> FleetView:
-        """Wait until a controller has decided about the view. Raises FleetUndecided if none has."""
-        end_s, view = time.monotonic() + SETTLE_S, self.view()
-        while not next_change(view, memo=self.memo).is_empty:
-            before = view
-            view = self.fleet.wait_changed(before, timeout_s=max(0.0, end_s - time.monotonic())) or before
-            if view is before:
-                raise FleetUndecided(
-                    "the change is in the store, but no controller has decided about it: start one with `xenoovs fleet "
-                    "serve`; DPUs keep what they have until then"
-                )
-        return view
+        """Wait until a controller has decided about the view. Raises FleetUndecided if none has, or it is not known."""
+        progress = FleetProgress(self.memo)
+        while True:
+            view = self.written()
+            stall = progress.stall(view, None, now_s=time.monotonic())
+            if not progress.is_due:
+                return view
+            if stall:
+                hint = "start one with `xenoovs fleet serve`; DPUs keep what they have until then"
+                raise FleetUndecided(f"the change is in the store, but {stall}: {hint}")
+            self.fleet.wait_changed(view, timeout_s=1)
 
     def lacking(self, view: FleetView, *, timeout_s: float) -> dict[str, str]:
         """Wait until all DPUs have applied a generation. Return those that lack it, each with a reason."""
@@ -170,7 +182,9 @@ class FleetStore:
             lacking = dict[str, str]()
             for name in sorted(view.dpus):
                 status = (statuses or {}).get(name)
-                if status is None:
+                if statuses is None:
+                    lacking[name] = "what it has is not known, as the database of states does not answer"
+                elif status is None:
                     lacking[name] = "has not reported yet"
                 elif lack := lacks(newest, status, least=view.generation):
                     lacking[name] = status.error or lack

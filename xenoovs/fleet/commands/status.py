@@ -71,7 +71,7 @@ def status_command(
     Exit status 0: every DPU has the newest generation, no roll-out runs, and there is no problem, 2: otherwise.
     """
     view, _ = store.view(), store.statuses()
-    snapshot = FleetWatch(store.fleet, store.states, store.directory, is_patient=False).settled()
+    snapshot = FleetWatch(store.fleet, store.states, store.directory).settled()
     view, connection = snapshot.view or view, store.fleet.connection
     chosen = [
         row
