@@ -275,6 +275,14 @@ def test_many_remotes_are_probed_less_often_to_keep_the_budget(remotes: int, fac
     assert remotes * 4 / (0.01 * pace.factor) <= PROBES_PER_S
 
 
+def test_bug_no_path_was_judged_after_the_clock_was_set_back_until_it_had_caught_up() -> None:
+    """By an hour, while one path was dead: the open round seemed to have an hour left, and later ones waited for it."""
+    rounds, _ = begun(3_600e6)
+    rounds.begin(1, tos=0x24, now_us=0)
+    rounds.sent(rounds.token(nonce=1), 0, sent_us=0)
+    assert [found for _, found in rounds.finished(now_us=60_001)] == [(None,), (None,)]
+
+
 def test_a_slow_machine_keeps_its_part_of_the_processor() -> None:
     pace = ProbeBudget()
     pace.plan([(4, 0.01)] * 100)

@@ -283,6 +283,7 @@ class Rounds:
 
     def finished(self, *, now_us: float) -> Iterator[tuple[int, Answers]]:
         """Remove the rounds whose probes are all answered or too late, and yield their TOS and answers in order."""
-        while self._open and (not self._open[0].waiting or now_us > self._open[0].ends_us):
+        # More than the time-out is left if the clock was set back. Later rounds must not wait for that time.
+        while self._open and not (self._open[0].waiting and 0 <= self._open[0].ends_us - now_us <= self._timeout_us):
             done = self._open.pop(0)
             yield done.tos, tuple(done.answers)
