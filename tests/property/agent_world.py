@@ -11,8 +11,7 @@ from tests.driven_agent import DrivenAgent
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.switch_model import apply_bundle, table_of
 from tests.unit import balancer as small
-from xenoovs.agent.overrides import merge, override_of, require_possible, with_weight
-from xenoovs.agent.servers import find_backend
+from xenoovs.agent.overrides import OverrideAction, OverrideRequest, merge, require_possible, with_requests
 from xenoovs.agent.state import Runtime, with_overrides
 from xenoovs.compile.read import is_of_drain
 from xenoovs.decision.ejection import Ejected, Ramps
@@ -146,11 +145,10 @@ class AgentWorld:
 
     def set_weight(self, service: int, backend: int, weight: int | None) -> None:
         """As an operator does; what is refused changes nothing."""
-        names = (f"s{service}", f"b{backend}")
-        runtime, tracker = Runtime(self.overrides), self.agent.state.tracker
+        tracker = self.agent.state.tracker
         try:
-            wanted = None if weight is None else Fraction(weight)
-            found = with_weight(runtime, self.balancer, names, wanted, now_s=0.0).overrides
+            action = OverrideAction.RESET if weight is None else OverrideAction.WEIGHT
+            found = self.requested(action, service, backend, Fraction(weight or 0)).overrides
             require_possible(tracker, self.balancer, found, instead_of=self.overrides)
         except XenoovsError:
             return
@@ -160,13 +158,19 @@ class AgentWorld:
         self.agent.store.dispatch(Runtime(found))
 
     def set_maintenance(self, service: int, backend: int, *, is_on: bool) -> None:
-        """As an operator does. It moves clients for a time alone: `settled` stays."""
-        override = override_of(Runtime(self.overrides), names := (f"s{service}", f"b{backend}"))
+        """As an operator does. It moves clients for a time alone: `settled` stays, unless a weight ends with it."""
         with suppress(RequestRefused):
-            weight = find_backend(self.balancer, names).weight if override is None else override.weight
-            found = with_weight(Runtime(self.overrides), self.balancer, names, weight, now_s=0.0, is_maintenance=is_on)
+            found = self.requested(OverrideAction.MAINTENANCE if is_on else OverrideAction.RESET, service, backend)
+            ended = {*self.overrides} - {*found.overrides} if not is_on else set()
+            if any(each.weight != each.configured for each in ended):
+                self.settled = None
             self.overrides, self.wanted = found.overrides, True
             self.agent.store.dispatch(found)
+
+    def requested(self, action: OverrideAction, service: int, backend: int, weight: Fraction = Fraction(0)) -> Runtime:
+        asked, balancer = OverrideRequest(action, f"b{backend}", f"s{service}", weight), self.balancer
+        runtime = Runtime(self.overrides)
+        return with_requests(runtime, balancer, [asked], resolved=balancer, utc_s=0.0, now_s=0.0)[0]
 
     def end_maintenance(self) -> None:
         for each in self.overrides:

@@ -104,58 +104,48 @@ def _renamed(override: Override, new: Balancer, old: Balancer | None) -> Overrid
     return replace(override, service=service.name, backend=backend.name, configured=backend.weight)
 
 
-def with_request(
-    runtime: Runtime, balancer: Balancer, request: OverrideRequest, *, resolved: Balancer, utc_s: float, now_s: float
-) -> tuple[Runtime, tuple[BackendName, ...]]:
-    """Return the runtime after a request, and the backends that it changes. `resolved`: the config with resolved MACs.
-    Raises RequestRefused if there is no such backend, or if its override is of another kind."""
-    one = () if request.service is None else ((request.service, request.backend),)
-    names = one or find_server(backends_of(resolved), request.backend)
-    for name in names:
-        weight, is_maintenance = find_backend(balancer, name).weight, False
-        before = override_of(runtime, name)
-        match request.action:
-            case OverrideAction.DRAIN:
-                weight = Fraction(0)
-            case OverrideAction.MAINTENANCE:
-                weight, is_maintenance = weight if before is None else before.weight, True
-            case OverrideAction.WEIGHT:
-                _require_no_maintenance(before, "end it first")
-                weight = request.weight
-            case OverrideAction.UNDRAIN:
-                _require_drain(before)
-            case OverrideAction.RESET:
-                pass
-        until_s = None if request.for_s is None else now_s + request.for_s
-        runtime = with_weight(
-            runtime, balancer, name, weight, now_s=utc_s, until_s=until_s, is_maintenance=is_maintenance
-        )
-    return runtime, names
-
-
-def with_weight(
+def with_requests(
     runtime: Runtime,
     balancer: Balancer,
-    name: BackendName,
-    weight: Fraction | None,
+    requests: Iterable[OverrideRequest],
     *,
+    resolved: Balancer,
+    utc_s: float,
     now_s: float,
-    until_s: float | None = None,
-    is_maintenance: bool = False,
-) -> Runtime:
-    """Return the runtime in which a backend has this weight; None for that of the config. `now_s`: UTC. `until_s`: when
-    the override ends, on the agent's clock. Raises RequestRefused."""
-    backend, before = find_backend(balancer, name), override_of(runtime, name)
-    overrides = [each for each in runtime.overrides if each is not before]
-    if weight is not None and (weight != backend.weight or is_maintenance):
-        is_same = before is not None and (before.weight, before.is_maintenance) == (weight, is_maintenance)
-        since_s = before.since_s if before is not None and is_same else now_s
-        overrides.append(Override(*name, weight, since_s, backend.weight, until_s, is_maintenance))
-    return replace(runtime, overrides=tuple(sorted(overrides, key=lambda each: each.name)))
+) -> tuple[Runtime, tuple[BackendName, ...]]:
+    """Return the runtime after requests, and the backends that they change. `resolved`: the config with resolved MACs.
+    Raises RequestRefused if there is no such backend, or if its override is of another kind."""
+    overrides, names = runtime.by_name, list[BackendName]()
+    known = backends_of(balancer)
+    for request in requests:
+        one = () if request.service is None else ((request.service, request.backend),)
+        for name in one or find_server(backends_of(resolved), request.backend):
+            configured = (known.get(name) or find_backend(balancer, name)).weight
+            before = overrides.pop(name, None)
+            weight = _weight_after(before, configured, request)
+            is_maintenance = request.action is OverrideAction.MAINTENANCE
+            if weight != configured or is_maintenance:
+                is_same = before is not None and (before.weight, before.is_maintenance) == (weight, is_maintenance)
+                since_s = before.since_s if before is not None and is_same else utc_s
+                until_s = None if request.for_s is None else now_s + request.for_s
+                overrides[name] = Override(*name, weight, since_s, configured, until_s, is_maintenance)
+            names.append(name)
+    return replace(runtime, overrides=tuple(overrides[name] for name in sorted(overrides))), tuple(names)
 
 
-def override_of(runtime: Runtime, name: BackendName) -> Override | None:
-    return next((each for each in runtime.overrides if each.name == name), None)
+def _weight_after(before: Override | None, configured: Fraction, request: OverrideRequest) -> Fraction:
+    """Return the weight of a backend after a request. Raises RequestRefused."""
+    match request.action:
+        case OverrideAction.DRAIN:
+            return Fraction(0)
+        case OverrideAction.MAINTENANCE:
+            return configured if before is None else before.weight
+        case OverrideAction.WEIGHT:
+            _require_no_maintenance(before, "end it first")
+            return request.weight
+        case OverrideAction.UNDRAIN:
+            _require_drain(before)
+    return configured
 
 
 def _require_no_maintenance(before: Override | None, advice: str) -> None:

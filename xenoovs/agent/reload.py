@@ -18,9 +18,8 @@ from xenoovs.agent.overrides import (
     OverrideRequest,
     merge,
     merge_rollback,
-    override_of,
     require_possible,
-    with_request,
+    with_requests,
 )
 from xenoovs.agent.runtime_file import RuntimeFile
 from xenoovs.agent.state import (
@@ -239,19 +238,17 @@ class Reloader:
         with suppress(MacUnknown):
             resolved = await asyncio.to_thread(self._engine.resolve, balancer)
         utc_s, now_s = max(0.0, time.time()), self._store.now_s()
-        runtime, names = state.runtime, list[BackendName]()
-        for request in requests:
-            runtime, more = with_request(runtime, balancer, request, resolved=resolved, utc_s=utc_s, now_s=now_s)
-            names += more
+        runtime, names = with_requests(state.runtime, balancer, requests, resolved=resolved, utc_s=utc_s, now_s=now_s)
         now, then = state.runtime.overrides, runtime.overrides
         await asyncio.to_thread(require_possible, state.tracker, balancer, then, instead_of=now)
         await self._set(runtime)
+        overrides = runtime.by_name
         for name in names:
-            one = override_of(runtime, name)
+            one = overrides.get(name)
             until = {} if one is None or one.until_s is None else {"for_s": round(one.until_s - now_s)}
             shown = "config" if one is None else one.state
             info("override set", service=name[0], backend=name[1], state=shown, **until)
-        return tuple(names)
+        return names
 
     async def set_paused(self, *, paused: bool, withdraw: bool = False) -> bool:
         """Pause or resume changes of the bridge. Return False if nothing changes. Raises RequestRefused.

@@ -23,7 +23,7 @@ from xenoovs.show.snapshot import Override
 from xenoovs.switch.undo_journal import replace_file, sync_directory
 
 MAX_WEIGHT = 10**9
-MAX_SIZE_BYTES = 1 << 20
+MAX_SIZE_BYTES = 64 << 20
 _WEIGHT = r"[0-9]{1,30}(\.[0-9]{1,9}|/0*[1-9][0-9]{0,30})?"
 _KEYS = frozenset(("service", "backend", "weight", "configured", "since_s"))
 _MORE_KEYS = frozenset(("until_s", "maintenance"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from ipaddress import ip_address
@@ -45,37 +45,36 @@ def find_backend(balancer: Balancer, name: BackendName) -> Backend:
     return find_named("backend", find_service(balancer, name[0]).backends, name[1], f"service {name[0]}")
 
 
-def backends_of(balancer: Balancer) -> list[tuple[str, Backend]]:
-    """Return all backends with the names of their services."""
-    return [(service.name, backend) for service in balancer.services for backend in service.backends]
+def backends_of(balancer: Balancer) -> dict[BackendName, Backend]:
+    return {(service.name, backend.name): backend for service in balancer.services for backend in service.backends}
 
 
-def find_server(everything: Sequence[tuple[str, Backend]], text: str) -> tuple[BackendName, ...]:
+def find_server(everything: Mapping[BackendName, Backend], text: str) -> tuple[BackendName, ...]:
     """Return the backends, of all services, that are one server.
 
     Args:
-        everything: All backends, with resolved MACs, and the names of their services.
+        everything: All backends, with resolved MACs.
         text: The name of a backend, or the MAC or the address of the server. By a name, the same server is found in
             other services too, where it may have another name.
 
     Raises:
         RequestRefused: No backend has it, or several servers have this name.
     """
-    found = [each for each in everything if each[1].name == text]
+    found = [name for name in everything if name[1] == text]
     if not found:
-        found = [each for each in everything if _is_at(each[1], text)]
+        found = [name for name, backend in everything.items() if _is_at(backend, text)]
         if not found:
-            raise unknown("backend", text, dict.fromkeys(backend.name for _, backend in everything), "the config")
-        return tuple((service, backend.name) for service, backend in found)
-    first = found[0][1]
-    if not all(_is_same(first, backend) for _, backend in found):
-        choices = ", ".join(f"{service}/{backend.name} ({_address(backend)})" for service, backend in found)
+            raise unknown("backend", text, dict.fromkeys(name for _, name in everything), "the config")
+        return tuple(found)
+    first = everything[found[0]]
+    if not all(_is_same(first, everything[name]) for name in found):
+        choices = ", ".join(f"{'/'.join(name)} ({_address(everything[name])})" for name in found)
         raise RequestRefused(
             f"{text} is the name of several servers: {choices}; write SERVICE/{text}, or the MAC or address of one",
             status=409,
             code="ambiguous_backend",
         )
-    return tuple((service, backend.name) for service, backend in everything if _is_same(first, backend))
+    return tuple(name for name, backend in everything.items() if _is_same(first, backend))
 
 
 def named(items: Iterable[N], name: str) -> N | None:

@@ -106,7 +106,7 @@ def service_views(
     """Return the services of the config, in its order. `program`: on the bridge. `utc_offset_s`: UTC minus the agent's
     clock."""
     views = []
-    overrides, dead_ports = {each.name: each for each in state.runtime.overrides}, state.dead_ports
+    overrides, dead_ports = state.runtime.by_name, state.dead_ports
     unreachable = state.round.unreachable
     installed = {made.service.name: made for made in (() if program is None else program.services)}
 

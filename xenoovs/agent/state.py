@@ -78,6 +78,10 @@ class Runtime:
     pins: Mapping[str, str] = field(default_factory=dict)
     are_moves_paused: bool = False
 
+    @property
+    def by_name(self) -> dict[BackendName, Override]:
+        return {each.name: each for each in self.overrides}
+
 
 # Facts that tasks observe in parallel to the rounds. Each type of fact has one attribute of the state.
 

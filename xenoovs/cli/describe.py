@@ -123,7 +123,7 @@ def _chosen(snapshot: Snapshot, request: dict[str, object]) -> set[tuple[str, st
     return {(service.name, find_named("backend", service.backends, name, f"service {service.name}").name)}
 
 
-def _backends_of(snapshot: Snapshot) -> list[tuple[str, Backend]]:
+def _backends_of(snapshot: Snapshot) -> dict[tuple[str, str], Backend]:
     """Return the backends of a snapshot as those of a config, with the values by which a server is found."""
     from xenoovs.model.balancer import Backend
     from xenoovs.model.next_hop import UNCHANGED, UNKNOWN_MAC, parse_next_hop
@@ -133,7 +133,7 @@ def _backends_of(snapshot: Snapshot) -> list[tuple[str, Backend]]:
         address = None if view.address is None else ip_address(view.address)
         return Backend(view.name, parse_next_hop(f"{mac}@{view.egress}"), Fraction(view.weight), address)
 
-    return [(row.parent.name, backend(row.value)) for row in backend_rows(snapshot)]
+    return {(row.parent.name, row.value.name): backend(row.value) for row in backend_rows(snapshot)}
 
 
 def _is_about(event: Event, service: str, backend: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from tests.patience import PATIENCE_S, eventually
 from tests.unit import balancer as small
 from xenoovs.agent import health, runtime_file
 from xenoovs.agent.config_file import ConfigFile
+from xenoovs.agent.daemon import Outcome
 from xenoovs.agent.fleet_config import FleetConfig
 from xenoovs.agent.health import HealthTracker
 from xenoovs.agent.overrides import require_possible
@@ -166,6 +168,15 @@ def test_what_is_saved_is_loaded_and_nothing_set_is_no_file(tmp_path: Path) -> N
     assert [path.name for path in file.path.parent.iterdir()] == ["br.json"]
     file.save(Runtime())
     assert not file.path.exists()
+
+
+def test_bug_the_drains_of_half_the_backends_of_a_large_config_were_lost_at_a_restart(tmp_path: Path) -> None:
+    """The agent refused the file that it had written, because it was larger than 1 MiB."""
+    name = "x" * 63
+    many = (Override(name, f"{n:063}", Fraction(0), time.time(), Fraction(1)) for n in range(16_000))
+    file, saved = RuntimeFile(tmp_path / "br.json"), Runtime(tuple(many))
+    file.save(saved)
+    assert file.load() == saved
 
 
 TEXT = render_runtime(SAVED)
@@ -343,6 +354,26 @@ def test_events_are_numbered_and_followed(scene: Scene) -> None:
         assert next(client.events(first["last"]))["text"].startswith("paused")
         later = client.ask("events", query={"since": first["last"]})
         assert [event["level"] for event in later["events"]] == ["info"]
+
+
+def test_bug_a_drain_was_answered_as_unknown_backend_if_a_reload_removed_it_meanwhile(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scene.agent() as (agent, client):
+        next_round = agent.next_round
+
+        async def reloaded() -> Outcome:
+            scene.edit("fips2", "fips9")
+            scene.edit("02:00:5e:10:00:02", "02:00:5e:10:00:09")
+            agent.reload()
+            while not agent.reloader.reloads:
+                await asyncio.sleep(0.01)
+            return await next_round()
+
+        monkeypatch.setattr(agent, "next_round", reloaded)
+        answer = client.ask("drain", FIPS2)
+    assert answer["message"].startswith("dns/fips2 is not in the config any more: ")
+    assert answer["is_applied"]
 
 
 def test_a_response_reports_the_round_of_the_change(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

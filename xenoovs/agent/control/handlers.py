@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING, TypeVar, get_args, get_origin, get_type_hints
 from xenoovs import __version__
 from xenoovs.agent.control.schemas import API_VERSION, REMOTE, SECONDS, SERVER, WHOLE_NUMBER, Handler, Route
 from xenoovs.agent.daemon import Outcome
-from xenoovs.agent.overrides import OverrideAction, OverrideRequest, override_of
+from xenoovs.agent.overrides import OverrideAction, OverrideRequest
 from xenoovs.agent.paths.mover import Mover
 from xenoovs.agent.paths.remote import ProbedRemote
 from xenoovs.agent.paths.views import block_reason, path_reasons, planned_moves
-from xenoovs.agent.servers import find_backend, find_named, find_service, unknown
+from xenoovs.agent.servers import backends_of, find_named, find_service, unknown
 from xenoovs.agent.state import IMPOSSIBLE
 from xenoovs.decision.decision import BackendName
+from xenoovs.decision.ejection import Ramps
 from xenoovs.display import decimal, duration, percent
 from xenoovs.errors import RequestRefused, XenoovsError, counted
 from xenoovs.model import values
+from xenoovs.model.balancer import Backend
 from xenoovs.show.column import column, record
 from xenoovs.show.paths import BlockReason, PathReason, PlannedMove, RemoteView
-from xenoovs.show.snapshot import BlockView, Event, Snapshot
+from xenoovs.show.snapshot import BlockView, Event, Override, Snapshot
 
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent
@@ -386,29 +388,33 @@ async def apply_overrides(agent: Agent, *requests: OverrideRequest, end: str = "
         names = await agent.change(lambda reloader: reloader.override(*requests))
     except IMPOSSIBLE as problem:
         raise RequestRefused(f"{problem}; nothing was changed", status=409, code="impossible") from None
-    outcome = await agent.next_round()
-    done = _done(", ".join(_described(agent, name) for name in names) + end, outcome)
-    dropped = [service for service in dict.fromkeys(service for service, _ in names) if _is_dropped(agent, service)]
+    outcome, desired = await agent.next_round(), agent.desired
+    configured, overrides = backends_of(agent.config.balancer), agent.state.runtime.by_name
+    described = [_described(name, configured.get(name), overrides.get(name), desired.ramps) for name in names]
+    done = _done(", ".join(described) + end, outcome)
+    changed = {service for service, _ in names}
+    weighted = (
+        (each.name, {backend.name for backend in each.backends if backend.weight})
+        for each in desired.balancer.services
+        if each.name in changed
+    )
+    dropped = [service for service, left in weighted if left <= desired.ejected.get(service, frozenset())]
     if dropped:
         none = f"no backend of {' and '.join(dropped)} serves: packets are dropped"
         done = replace(done, message=f"{done.message}; {none}")
     return replace(done, backends=tuple(ChangedBackend(*name) for name in names))
 
 
-def _is_dropped(agent: Agent, name: str) -> bool:
-    service, ejected = find_service(agent.desired.balancer, name), agent.desired.ejected.get(name, frozenset())
-    return {backend.name for backend in service.backends if backend.weight} <= ejected
-
-
-def _described(agent: Agent, name: BackendName) -> str:
+def _described(name: BackendName, configured: Backend | None, override: Override | None, ramps: Ramps) -> str:
     """Return the state of a backend after a request: `web/web1 is drained (the config says 2)`."""
-    configured, override = find_backend(agent.config.balancer, name).weight, override_of(agent.state.runtime, name)
+    if configured is None:
+        return f"{'/'.join(name)} is not in the config any more"
     if override is not None and override.is_maintenance:
         return f"{'/'.join(name)} is in maintenance"
-    used = configured if override is None else override.weight
+    used = configured.weight if override is None else override.weight
     state = f"has the weight {decimal(used)}" if override is None or used else "is drained"
-    config = "as the config says" if used == configured else f"the config says {decimal(configured)}"
-    ramp = ", by a slow start" if agent.desired.ramps.get(name, 1) != 1 else ""
+    config = "as the config says" if used == configured.weight else f"the config says {decimal(configured.weight)}"
+    ramp = ", by a slow start" if ramps.get(name, 1) != 1 else ""
     return f"{'/'.join(name)} {state} ({config}{ramp})"
 
 

@@ -394,8 +394,8 @@ def _named(view: FleetView, words: tuple[str, ...], group: str, *, overridden: b
     else:
         services = config_in_use(view)[1]
         there = {each.name: services.weights(each, group) for each in services.balancer.services}
-        everywhere = backends_of(services.balancer)
-        found = find_server([each for each in everywhere if each[1].name in there[each[0]]], words[0])
+        everywhere = backends_of(services.balancer).items()
+        found = find_server({name: each for name, each in everywhere if name[1] in there[name[0]]}, words[0])
         found = tuple((site_name(service, group), backend) for service, backend in found)
     if not overridden:
         return found
