@@ -191,6 +191,16 @@ def run(arguments: list[str]) -> int:
         return _run(arguments)
 
 
+def _usage_text(error: click.ClickException) -> str | None:
+    """Return the text of a mistake that the usage of the command explains, such as an unknown option; None for others:
+    values, and what a command itself refuses, for which click does not set `cmd`."""
+    if not isinstance(error, click.UsageError) or error.cmd is None or type(error) is click.BadParameter:
+        return None
+    shown = StringIO()
+    error.show(shown)
+    return shown.getvalue().removesuffix("\n")
+
+
 def _run(arguments: list[str]) -> int:
     try:
         # Blocked since the start of the process; a Ctrl-C since then is raised here.
@@ -203,11 +213,10 @@ def _run(arguments: list[str]) -> int:
     except XenoovsError as error:
         return fail(error)
     except click.ClickException as error:
-        shown, is_usage = StringIO(), isinstance(error, click.UsageError)
-        error.show(shown)
+        is_usage = isinstance(error, click.UsageError)
         problem = XenoovsError(error.format_message())
         problem.code = "usage" if is_usage else "failed"
-        return fail(problem, EXIT_USAGE if is_usage else EXIT_FAILED, text=shown.getvalue().removesuffix("\n"))
+        return fail(problem, EXIT_USAGE if is_usage else EXIT_FAILED, text=_usage_text(error))
     except (click.Abort, KeyboardInterrupt):
         problem = XenoovsError("interrupted")
         problem.code = "interrupted"
