@@ -818,10 +818,10 @@ class AgentMissing(XenoovsError):
     """No agent answers at its socket."""
 
     def __init__(self, *, where: str, reason: str) -> None:
-        self.where, self.reason = where, reason
+        self.where, self.reason, self.commands = where, reason, ("xenoovs agent FILE",)
         super().__init__(
-            f"no agent answers at {where}: {reason}; start one with `xenoovs agent FILE` (or `systemctl start "
-            "xenoovs-agent`), or name its socket with --control PATH"
+            f"no agent answers at {where}: {reason}; start one with `xenoovs agent FILE` (`systemctl start "
+            "xenoovs-agent` is for this host), or name its socket with --control PATH"
         )
 
 

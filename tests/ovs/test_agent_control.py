@@ -126,7 +126,7 @@ def test_what_commands_say_without_an_agent_and_with_one(
     db = ("--db", bridge.ovs.db)
     for arguments in (("drain", "dns", "fips2"), ("pause",), ("logs",), ("status",)):
         said = xenoovs(*arguments, *db)
-        assert (said.status, "start one with `xenoovs agent FILE`" in said.err) == (1, True)
+        assert (said.status, f"start one with `xenoovs agent FILE --db {db[1]}`" in said.err) == (1, True)
     said = xenoovs("confirm", *db)
     assert (said.status, "start one" in said.err) == (1, False)
     assert "nothing waits to be confirmed: " in said.err

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xenoovs.cli.control import backend_request
+from xenoovs.cli.status import config_instead
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.display import decimal, duration, percent, printable, quantity
 from xenoovs.errors import AgentMissing, CompileError, SwitchError, counted
 from xenoovs.show.codec import parse, to_document
 from xenoovs.show.column import Row
 from xenoovs.show.snapshot import BackendView, BlockView, Event, Override, Snapshot, backend_rows, parse_snapshot
-from xenoovs.terminal.agent_client import agent_of, agent_options, find_client, is_agent_named
-from xenoovs.terminal.defaults import find_config
+from xenoovs.terminal.agent_client import agent_of, agent_options, find_client
 from xenoovs.terminal.load import load_resolved
 from xenoovs.terminal.options import backend_argument, output_option
 from xenoovs.terminal.output import echo, is_text, print_json, print_text
@@ -73,12 +73,11 @@ def describe_command(*, words: tuple[str, ...], config: Path | None) -> None:
     try:
         client = agent_of(*names) or (find_client() if balancer is None else None)
         found = None if client is None else _from_agent(client)
-    except AgentMissing:
-        if balancer is not None or is_agent_named():
-            raise
+    except AgentMissing as missing:
+        config = config_instead(missing, "xenoovs describe SERVICE/BACKEND --config FILE", config)
     source = "bridge" if found is None else "agent"
     if found is None:
-        config = config or find_config("--config FILE")
+        assert config is not None  # noqa: S101  # or an agent is missing
         balancer = balancer or load_resolved(config, of_dpu=True)
         switch = reach()
         found = _from_bridge(balancer, switch, where_of(switch.endpoint, config))

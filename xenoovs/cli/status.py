@@ -103,14 +103,21 @@ def status_command(config: Path | None, *, from_bridge: bool, watch: bool, inter
         works = {name: partial(_from_agent, client, interval_s, is_headed=True) for name, client in clients.items()}
         return answer_each(works)
     except AgentMissing as missing:
-        missing.hint = "Without an agent, use `xenoovs status FILE`, which reads the bridge."
-        if is_named or config is not None:
-            raise
-        try:
-            config = find_config()
-        except click.UsageError:
-            raise missing from None
+        config = config_instead(missing, "xenoovs status FILE", config)
     return _of_config(config, interval_s)
+
+
+def config_instead(missing: AgentMissing, command: str, given: Path | None) -> Path:
+    """Return the config of a bridge that a command reads for want of an agent. Raises AgentMissing, which suggests
+    `command`, if the user has named an agent or a config, or there is none."""
+    missing.hint = f"Without an agent, use `{command}`, which reads the bridge."
+    missing.commands = (*missing.commands, command)
+    if is_agent_named() or given is not None:
+        raise missing
+    try:
+        return find_config()
+    except click.UsageError:
+        raise missing from None
 
 
 def _repeated(show: Callable[[], int], pause_s: float) -> int:

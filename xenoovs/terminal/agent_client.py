@@ -37,8 +37,7 @@ def is_agent_named() -> bool:
 
 
 def agent_command(name: str) -> Callable[[Callable[..., int | None]], click.Command]:
-    """Make a command to an agent: `NAME [options]`. The function returns the exit status; None
-    for 0."""
+    """Make a command to an agent. The function returns the exit status; None for 0."""
     return lambda function: click.command(name)(agent_options(output_option(function)))
 
 

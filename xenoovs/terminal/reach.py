@@ -127,7 +127,7 @@ def where_of(endpoint: Endpoint, config: Path | None = None) -> CommandTarget:
 
 
 def address_commands(error: XenoovsError, config: Path | None) -> None:
-    """Complete the commands in the text of an error for the Open vSwitch of the command."""
+    """Complete the commands in the text and the hint of an error for the Open vSwitch of the command."""
     if not error.commands:
         return
     try:
@@ -136,3 +136,4 @@ def address_commands(error: XenoovsError, config: Path | None) -> None:
         # The error is about the same problem.
         return
     error.args = (target.message(str(error), error.commands),)
+    error.hint = target.message(error.hint, error.commands)
