@@ -328,34 +328,29 @@ def roll_back(number: int | None, bridge: str | None, how: ApplyOptions) -> None
 
 def _previous(history: History, switch: Switch) -> int:
     """Return the number of the newest entry that differs from the bridge. Raises click.UsageError if there is none;
-    XenoovsError or OSError if the newest cannot be read, with a hint that names the next."""
-    damaged: XenoovsError | OSError | None = None
+    XenoovsError if the newest cannot be read, with a hint that names the next."""
+    damaged: XenoovsError | None = None
     for number in reversed(history.numbers):
         try:
             entry = history.load(number)
-        except (XenoovsError, OSError) as problem:
+        except XenoovsError as problem:
             damaged = damaged or problem
             continue
         if is_installed(switch, entry):
             continue
         if damaged is None:
             return number
-        raise _naming(damaged, f"`xenoovs apply --rollback {number}` goes back to {number}, the newest other entry")
+        damaged.hint = f"`xenoovs apply --rollback {number}` goes back to {number}, the newest other entry"
+        raise damaged
     if damaged is not None:
-        raise _naming(damaged, "no other entry can be gone back to; `xenoovs history` lists them")
+        damaged.hint = "no other entry can be gone back to; `xenoovs history` lists them"
+        raise damaged
     if not history.numbers:
         raise click.UsageError(f"Bridge {history.bridge} has no history to go back to; `xenoovs apply` begins it.")
     raise click.UsageError(
         f"The history of bridge {history.bridge} has nothing else to go back to (`xenoovs history`); `xenoovs remove` "
         "removes all flows."
     )
-
-
-def _naming(problem: XenoovsError | OSError, hint: str) -> XenoovsError | OSError:
-    """Return the problem, with the hint if it can have one."""
-    if isinstance(problem, XenoovsError):
-        problem.hint = hint
-    return problem
 
 
 def _show_overrides(bridge: str) -> None:

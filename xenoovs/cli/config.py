@@ -38,7 +38,7 @@ _LARGEST = 16 << 20
 
 @click.command("new")
 @click.argument("template", required=False, metavar="[TEMPLATE|FILE]", shell_complete=complete_template)
-@click.option("--from", "source", metavar="SOURCE", help="Convert FILE of another load balancer; `-` for stdin.")
+@click.option("--from", "source", metavar="SOURCE", type=click.Choice(SOURCES), help="Convert FILE, `-` for stdin.")
 @click.option("--bridge", metavar="BRIDGE", help="With --from: the bridge, if FILE names none.  [default: ovsbr1]")
 @click.option(
     "--ingress", metavar="PORT", multiple=True, help="With --from: a port where clients enter.  [default: p0]"
@@ -72,9 +72,6 @@ def new_command(
     if source is not None:
         from xenoovs.migrate.draft import DraftSwitch
 
-        if source not in SOURCES:
-            known = did_you_mean(source, SOURCES) or f" There are {', '.join(SOURCES)}."
-            raise click.UsageError(f"There is no source {source!r}.{known}")
         if template is None:
             raise click.UsageError("FILE is missing: name the file to convert, or `-` for standard input.")
         _convert(source, Path(template), DraftSwitch(bridge, ingress or None, egress))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xenoovs.display import decimal, percent
-from xenoovs.errors import AgentMissing, RequestRefused, first_names
+from xenoovs.errors import AgentMissing, RequestRefused
 from xenoovs.terminal.agent_client import agent_command, agent_options, change, find_client
 from xenoovs.terminal.completion import complete_backend
 from xenoovs.terminal.defaults import option
@@ -86,17 +86,16 @@ def weight_command(*, words: tuple[str, ...], for_s: float | None) -> int | None
 
 
 def _show_weight(service: str, backend: str) -> None:
+    from xenoovs.agent.servers import find_named
     from xenoovs.show.snapshot import parse_snapshot
 
-    services = {one.name: one for one in parse_snapshot(find_client().ask("status")["snapshot"]).services}
-    if service not in services:
-        raise click.UsageError(
-            f"The agent has no service {service}; it has {first_names([*services])}. Write SERVICE/BACKEND [WEIGHT]."
-        )
-    backends = {one.name: one for one in services[service].backends}
-    if backend not in backends:
-        raise click.UsageError(f"Service {service} has no backend {backend}; it has {first_names([*backends])}.")
-    found = backends[backend]
+    services = parse_snapshot(find_client().ask("status")["snapshot"]).services
+    try:
+        of = find_named("service", services, service, "the config")
+        found = find_named("backend", of.backends, backend, f"service {service}")
+    except RequestRefused as problem:
+        problem.hint = "Write SERVICE BACKEND [WEIGHT] or SERVICE/BACKEND [WEIGHT]."
+        raise
     if not is_text():
         print_json({key: getattr(found, key) for key in ("weight", "weight_in_use", "target_share", "share")})
     else:

@@ -95,11 +95,10 @@ def doctor_command(
     if is_restart:
         order = question.restart_order()
         confirm("Restart Open vSwitch now?", yes=yes)
-        done = _detached(lambda: question.restart(order))
-        answer(lambda: restart_document(done), lambda: echo("\n".join(restart_lines(done))))
-        return EXIT_OK
-    if setting:
+        document = _restart(lambda: question.restart(order))
+    elif setting:
         document = _set_offload(question, wanted=setting == "offload=on", yes=yes)
+    if is_restart or setting:
         answer(lambda: document, lambda: None)
         return EXIT_OK
     if balancer is not None:
@@ -153,9 +152,7 @@ def _fix(question: Question, checks: tuple[CheckResult, ...], *, restart_ovs: bo
     if order is not None and any(check.needs_restart for check in checks):
         _say(f"\n{RESTART_WARNING}")
         confirm("Restart Open vSwitch now?", yes=yes)
-        done = _detached(lambda: question.restart(order))
-        document["restarted"] = restart_document(done)
-        _say("\n".join(restart_lines(done)))
+        document["restarted"] = _restart(lambda: question.restart(order))
         checks = question.examine()
     elif order is not None:
         _say("\nno check needs a restart of Open vSwitch, so it was not restarted")
@@ -189,22 +186,23 @@ def _set_offload(question: Question, *, wanted: bool, yes: bool) -> dict[str, An
 
         return question.restart(set_and_restart)
 
-    done = _detached(lambda: setting.change(wanted=wanted, restart=restart))
-    _say("\n".join(restart_lines(done)))
+    done = _restart(lambda: setting.change(wanted=wanted, restart=restart))
     _say(click.style(f"offload is {word}: set, and in effect since the restart", fg="green"))
-    return {"offload": word, "restarted": restart_document(done)}
+    return {"offload": word, "restarted": done}
 
 
-def _detached(work: Callable[[], PlannedRestart]) -> PlannedRestart:
+def _restart(work: Callable[[], PlannedRestart]) -> dict[str, Any]:
     """Restart in a process that completes it even if this one is killed: otherwise ovs-vswitchd or its flows would be
-    missing."""
+    missing. Print and return the result."""
     from xenoovs.switch.watchdog import run_detached
 
     try:
-        return run_detached(work)
+        done = run_detached(work)
     except KeyboardInterrupt:
         echo("the restart is completed in the background", err=True)
         raise
+    _say("\n".join(restart_lines(done)))
+    return restart_document(done)
 
 
 def restart_document(done: PlannedRestart) -> dict[str, object]:

@@ -113,7 +113,7 @@ def _show_history(history: History) -> int:
     for each in history.numbers:
         try:
             entries.append(history.load(each))
-        except (XenoovsError, OSError) as error:
+        except XenoovsError as error:
             unusable.append(str(error))
     installed, problem = None, ""
     if entries:

@@ -125,9 +125,7 @@ def _explain(found: Mapping[str, Any]) -> None:
             print_text(f"  {shown_duration(now_s - path['departure_s'])} ago {path['departure']}")
 
 
-for _command in (
-    list_command, why_command, discover_command, pin_command, plan_command
-):  # fmt: skip
+for _command in (list_command, why_command, discover_command, pin_command, plan_command):
     paths_command.add_command(_command)
 
 

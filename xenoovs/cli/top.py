@@ -243,13 +243,10 @@ def top_command(*, interval_s: float, once: bool) -> None:
     Keys: arrows choose, d drains the chosen backend and u undrains it (both ask first), s sorts, q quits. With
     thousands of backends the view refreshes less often, so that it takes no more than a tenth of the time.
 
-    --once -o json prints one document, that of `xenoovs status -o json`, as soon as there are rates, after 6 s at most.
+    -o json prints one document, that of `xenoovs status -o json`, as soon as there are rates, after 6 s at most.
     """
-    is_once = once or not is_live()
-    if not is_text() and not is_once:
-        raise click.UsageError("-o json prints one document and ends: add --once.")
     client = find_client()
-    if is_once:
+    if once or not is_live() or not is_text():
         _print_once(client, options=options_of(client))
         return
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xenoovs.dataclass import dataclass
-from xenoovs.errors import ChangeUnderWay, NotInHistory, XenoovsError
+from xenoovs.errors import ChangeUnderWay, FileUnusable, NotInHistory, XenoovsError
 from xenoovs.regex import regex
 
 if TYPE_CHECKING:
@@ -39,17 +39,19 @@ class History:
         return ()
 
     def load(self, number: int) -> HistoryEntry:
-        """Return an entry. Raises NotInHistory, SavedMalformed, FileUnusable, OSError."""
+        """Return an entry. Raises NotInHistory, SavedMalformed, FileUnusable."""
         from xenoovs.engine.saved import HistoryEntry, load
 
         try:
             return load(self._path(number), HistoryEntry)
         except FileNotFoundError:
             raise NotInHistory(bridge=self.bridge, number=number, present=self.numbers) from None
+        except OSError as error:
+            raise FileUnusable(file=str(self._path(number)), reason=error.strerror or str(error)) from None
 
     def names(self) -> Mapping[int, str]:
         """Return the names of services by id, as of the last change by a command."""
-        with suppress(XenoovsError, OSError):
+        with suppress(XenoovsError):
             return self.load(max(self.numbers, default=0)).names
         return {}
 
@@ -75,11 +77,7 @@ class History:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Lock the bridge against changes by other commands. The kernel releases the lock however the process ends.
-
-        If the directory cannot be made, as on a full disk, there is no lock.
-
-        Raises ChangeUnderWay.
-        """
+        If the directory cannot be made, as on a full disk, there is no lock. Raises ChangeUnderWay."""
         descriptor = None
         with suppress(OSError):
             self._make_directory()
