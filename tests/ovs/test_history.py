@@ -171,12 +171,13 @@ def test_a_damaged_entry_is_named_and_the_others_serve(place: Place, points: Poi
     place.refuses(1, "no other entry can be gone back to; `xenoovs history` lists them")
 
 
-def test_bug_an_entry_that_cannot_be_read_was_shown_as_an_errno(place: Place) -> None:
+def test_bug_an_entry_that_cannot_be_read_was_shown_as_an_errno(place: Place, points: Points) -> None:
     newest = place.directory / "3.json"
     newest.unlink()
     newest.symlink_to(newest)
     assert f"warning: {newest}: Too many levels of symbolic links" in place.run("history").err
     place.refuses(1, "`xenoovs apply --rollback 2` goes back to 2, the newest other entry")
+    assert place.flows() == points[3]
 
 
 def test_what_was_there_before_the_first_change_is_a_point(place: Place) -> None:
