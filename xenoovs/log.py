@@ -202,13 +202,13 @@ def notify(message: str) -> bool:
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return True
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
-        sock.settimeout(0)
-        try:
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+            sock.settimeout(0)
             # A name that starts with @ stands in the abstract namespace (unix(7)).
             sock.sendto(message.encode(), "\0" + address[1:] if address[0] == "@" else address)
-        except OSError:
-            return False
+    except OSError:
+        return False
     return True
 
 

@@ -19,8 +19,8 @@ from xenoovs.errors import fault_text
 from xenoovs.log import info, warn
 
 _LONGEST_PAUSE_S = 60.0
-_SHORTAGE_PAUSE_S = 0.2
-"""Pause after a probe for which this host had no resources."""
+_RETRY_S = 0.2
+"""Pause after a probe without a result, as this host had no resources for it."""
 _LATE_S, _SUSTAINED_S = 1.0, 2.0
 """If probes are late by the first time for as long as the second, that is reported, and so is its end."""
 _RESERVED_DESCRIPTORS = 256
@@ -131,14 +131,20 @@ class ProbeScheduler:
         return min(longest_s, max(0.001, due_s - now_s)) if due_s > now_s else _LATE_S
 
     async def _run_probe(self, check: Check) -> None:
+        try:
+            await self._probe_once(check)
+        except Exception as error:  # noqa: BLE001 - a check without a result is probed again, whatever the reason is.
+            if isinstance(error, ResourceShortage):
+                self._shortage = str(error)
+            else:
+                warn("internal error in a health check; probing again", reason=fault_text(error))
+            await asyncio.sleep(_RETRY_S)
+            self._push(check)
+
+    async def _probe_once(self, check: Check) -> None:
         started_s = self._store.now_s()
         try:
             result = await probed(self._probe, check, timeout_s=check.health.timeout_ms / 1000)
-        except ResourceShortage as shortage:
-            self._shortage = str(shortage)
-            await asyncio.sleep(_SHORTAGE_PAUSE_S)
-            self._push(check)
-            return
         finally:
             if self._running >= self._max_running:
                 self._wake.set()

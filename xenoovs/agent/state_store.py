@@ -43,7 +43,7 @@ class StateStore:
             before, now_s = self.state, self.now_s()
             after, effects = step(before, event, now_s)
             self.state = after
-            self._observe(before, after, now_s)
+            call_each((self._observe,), before, after, now_s)
             for part, news in self._watches:
                 if getattr(before, part) is not getattr(after, part):
                     news.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import ssl
 import struct
@@ -16,6 +17,7 @@ from fractions import Fraction
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import dns.flags
 import dns.message
@@ -28,11 +30,12 @@ from tests.probe_support import Talk, ask, nothing_left, tcp_server, udp_answers
 from tests.processes import command_line
 from tests.unit import balancer as small
 from xenoovs.agent import scheduler as module
+from xenoovs.agent.probe import run as probe_run
 from xenoovs.agent.probe import tcp
 from xenoovs.agent.probe.check import Check, ProbeResult, ResourceShortage
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.scheduler import ProbeScheduler, max_probes
-from xenoovs.agent.state import AgentState, ConfigFollowed
+from xenoovs.agent.state import AgentState, ConfigFollowed, Probed, step
 from xenoovs.agent.state_store import StateStore
 from xenoovs.agent.tasks import BackgroundTasks
 from xenoovs.display import span
@@ -443,6 +446,31 @@ def test_the_group_is_killed_before_its_leader_is_reaped(monkeypatch: pytest.Mon
     assert "reaped" not in states
 
 
+def test_bug_a_program_that_cannot_be_killed_left_its_backend_without_a_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one that waits for a hung file system: its probe never ended, nor did the agent. No second one is started."""
+    started, kill = list[int](), os.killpg
+    monkeypatch.setattr(probe_run, "_KILL_S", 0.05)
+    monkeypatch.setattr(os, "killpg", lambda group, _: started.append(group))
+    target, prober = check(ProbeKind.EXEC, command=("sleep", "600")), Prober(exec_allowed=True)
+
+    async def probed() -> str:
+        return (await asyncio.wait_for(prober.probe(target, timeout_s=0.2), PATIENCE_S)).reason
+
+    async def main() -> None:
+        assert await probed() == "sleep did not end within 200ms"
+        for _ in range(2):
+            assert (await probed()).endswith("of an earlier probe cannot be killed: it may wait for a hung file system")
+        (first,) = started
+        kill(first, signal.SIGKILL)
+        eventually(lambda: state_of(Path("/proc", str(first))) == "Z", "its end")
+        monkeypatch.setattr(os, "killpg", kill)
+        assert await probed() == "sleep did not end within 200ms"
+
+    asyncio.run(main())
+
+
 def state_of(process: Path) -> str:
     """`Z` for one that has ended (proc(5), /proc/pid/stat); also for one that ends during the read."""
     try:
@@ -503,6 +531,26 @@ def test_an_interval_shorter_than_any_pause_is_met() -> None:
     """While the only probe is on its way nothing is due: its result sets the next time."""
     one = Scheduled(backends=1, interval_ms=5)
     one.run(lambda: one.calls >= 300)
+
+
+@pytest.mark.parametrize("broken", ["step", "observe"])
+def test_bug_a_check_whose_result_met_an_internal_error_was_never_probed_again(
+    monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    """In the state, also with a failed result in place of this one; or in what only looks on."""
+    one, failures = Scheduled(backends=1, interval_ms=5), iter(range(4))
+    monkeypatch.setattr(module, "_RETRY_S", 0.01)
+
+    def fail_at_first(*given: Any) -> Any:
+        if any(isinstance(each, Probed) for each in given) and next(failures, None) is not None:
+            raise ZeroDivisionError
+        return step(*given)
+
+    if broken == "step":
+        monkeypatch.setattr("xenoovs.agent.state_store.step", fail_at_first)
+    else:
+        monkeypatch.setattr(one.store, "_observe", Mock(side_effect=ZeroDivisionError))
+    one.run(lambda: one.calls >= 5)
 
 
 def test_no_more_probes_run_than_there_are_descriptors_for() -> None:

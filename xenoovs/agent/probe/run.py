@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -29,10 +30,15 @@ from xenoovs.switch.process import killed_with_this_process, start
 
 
 _MAX_OUTPUT_BYTES = 4096
+_KILL_S = 1.0
+"""How long a killed program may take to end. One that waits for a hung file system ends much later, or never."""
 
 
-async def probe_exec(check: Check) -> str | None:
-    """Return why the program failed; None for status 0. Raises OSError if the program or namespace does not exist."""
+async def probe_exec(check: Check, unkilled: dict[Check, subprocess.Popen[bytes]]) -> str | None:
+    """Return why the program failed; None for status 0. Raises OSError if the program or namespace does not exist.
+    `unkilled`: programs of earlier probes that did not end when they were killed. They must not become ever more."""
+    if (before := unkilled.get(check)) is not None and before.poll() is None:
+        return f"process {before.pid} of an earlier probe cannot be killed: it may wait for a hung file system"
     netns = check.health.netns
     namespace_inode(netns)
     # The environment of the agent may contain secrets, so the program inherits only PATH.
@@ -50,12 +56,15 @@ async def probe_exec(check: Check) -> str | None:
                     finally:
                         # Killed before the leader is reaped, after which its number may belong to another group.
                         _kill_group(process.pid)
-                        await exited.wait()
+                        with suppress(Overdue):
+                            await within(_KILL_S, exited.wait())
+                        if process.poll() is None:
+                            unkilled[check] = process
+                status = process.wait()
             except OSError:
                 _kill_group(process.pid)
+                process.wait()
                 raise
-            finally:
-                status = process.wait()
             output.drain()
     except BlockingIOError as error:
         raise ResourceShortage("too many processes on this host") from error
@@ -137,6 +146,7 @@ class Prober:
         self._exec_allowed, self._exec_option = exec_allowed, exec_option
         self._icmp: ChannelPool[IcmpChannel] = ChannelPool()
         self._arp: ChannelPool[ArpChannel] = ChannelPool()
+        self._unkilled: dict[Check, subprocess.Popen[bytes]] = {}
 
     async def probe(self, check: Check, *, timeout_s: float) -> ProbeResult:
         """Probe a backend once. `timeout_s`: of the whole probe. Raises ResourceShortage if this host could not send
@@ -174,7 +184,7 @@ class Prober:
                 if not self._exec_allowed:
                     return f"{program} was not run: the agent was started without {self._exec_option}"
                 expectation.await_part(f"{program} did not end")
-                return await probe_exec(check)
+                return await probe_exec(check, self._unkilled)
             case _:
                 assert_never(check.health.probe)
 
