@@ -217,13 +217,13 @@ def test_a_remote_whose_bfd_goes_down_is_left_until_it_is_up(tmp_path: Path, xen
             eventually(lambda: made.flows() != flows, "clients of the dead one at others")
             assert_only_clients_of_one_moved(before, made.servers())
             assert made.live_tunnels() == made.balancer.bfd_ports - {PORT_OF_ONE}
-            [service] = agent.snapshot().services
+            [service] = agent.lazy_snapshot().snapshot().services
             assert {each.name: (each.state.value, each.reason) for each in service.backends} == {
                 "one": ("down", f"BFD of port {PORT_OF_ONE} is down"),
                 "two": ("unchecked", ""),
                 "six": ("unchecked", ""),
             }
-            [why] = [text for text, _ in troubles(agent.snapshot()) if text.startswith("BFD")]
+            [why] = [text for text, _ in troubles(agent.lazy_snapshot().snapshot()) if text.startswith("BFD")]
             # It depends on which end has missed a message first.
             assert why in [f"BFD of port {PORT_OF_ONE} is down: {text}" for text in DIAGNOSTICS]
             said = xenoovs("doctor", made.path, "--db", lab.ovs.db, "-o", "json").out

@@ -215,12 +215,12 @@ def test_status_names_a_database_that_is_away_at_once_and_both_daemons_come_back
     own_ovs: DummyOvs, config: Path
 ) -> None:
     with own_ovs.bridge() as bridge, running_agent(config, own_ovs.ovs.directory, resync_s=_LONG_S) as agent:
-        eventually(lambda: bool(agent.ports()) and is_as_desired(agent.snapshot()), "all is well")
+        eventually(lambda: bool(agent.ports()) and is_as_desired(agent.lazy_snapshot().snapshot()), "all is well")
         before = flows(bridge)
         vswitchd, database = own_ovs.ovs.pids()
         os.kill(database, signal.SIGKILL)
         eventually(lambda: agent.ports() is None, "the loss is noticed")
-        away = agent.snapshot()
+        away = agent.lazy_snapshot().snapshot()
         assert not is_as_desired(away)
         assert [words.split(":")[0] for words, _ in troubles(away)] == ["port and link state unavailable"]
         os.kill(vswitchd, signal.SIGKILL)
@@ -228,7 +228,7 @@ def test_status_names_a_database_that_is_away_at_once_and_both_daemons_come_back
         start_database(own_ovs.ovs)
         start_vswitchd(own_ovs.ovs, datapath=Datapath.DUMMY)
         eventually(lambda: flows(bridge) == before, "flows after both came back")
-        eventually(lambda: is_as_desired(agent.snapshot()), "all is well again")
+        eventually(lambda: is_as_desired(agent.lazy_snapshot().snapshot()), "all is well again")
         assert (agent.state.round.foreign, texts(agent).count("database of Open vSwitch answers again")) == (0, 1)
 
 
@@ -276,8 +276,8 @@ def test_a_backend_behind_a_port_that_is_gone_holds_nothing_else_back(own_ovs: D
         before = bridge.dump_flows()
         own_ovs.ovs.vsctl("del-port", "ovsbr1", "p2")
         eventually(serve(bridge, "01", "03", "04"), "clients of the backend behind p2 are with the other one")
-        eventually(lambda: agent.snapshot().problems != (), "the round ends after its flows are there")
-        snapshot = agent.snapshot()
+        eventually(lambda: agent.lazy_snapshot().snapshot().problems != (), "the round ends after its flows are there")
+        snapshot = agent.lazy_snapshot().snapshot()
         assert snapshot.problems == ("port p2 is on no bridge (ovsbr1 has p0, p1); no clients for dns/far",)
         assert not is_as_desired(snapshot)
         (far,) = (one for service in snapshot.services for one in service.backends if one.name == "far")
@@ -292,4 +292,4 @@ def test_a_backend_behind_a_port_that_is_gone_holds_nothing_else_back(own_ovs: D
         eventually(serve(bridge, "01", "03", "04"), "it answers again")
         own_ovs.ovs.vsctl("add-port", "ovsbr1", "p2", "--", "set", "interface", "p2", "type=dummy")
         eventually(lambda: sorted(bridge.dump_flows()) == sorted(before), "exactly the flows of before")
-        eventually(lambda: agent.snapshot().problems == (), "nothing is wrong any more")
+        eventually(lambda: agent.lazy_snapshot().snapshot().problems == (), "nothing is wrong any more")

@@ -86,7 +86,7 @@ class World:
         if "delete_flow" in step:
             self.switch.remove_flow("ovsbr1", min(self.scene.flows, key=str).key)
         if "learned" in step:
-            cookie = cookie_of(Stage.LEARNED, service_id=self.agent.snapshot().services[0].service_id)
+            cookie = cookie_of(Stage.LEARNED, service_id=self.agent.lazy_snapshot().snapshot().services[0].service_id)
             flows = parse_dump(f" cookie={cookie:#x}, {step['learned']}")
             self.switch.install("ovsbr1", (each.flow for each in flows))
         text = self.scene.config.read_text()

@@ -17,7 +17,7 @@ from xenoovs.agent.state import AgentState, Announcements, RoundFacts
 from xenoovs.agent.state_store import StateStore
 from xenoovs.agent.tasks import within
 from xenoovs.dataclass import dataclass, replace
-from xenoovs.errors import SwitchError
+from xenoovs.errors import SwitchError, problem_of
 from xenoovs.log import info, warn
 from xenoovs.model.address import Vip, prefix_text
 from xenoovs.model.balancer import AgentExit, Announce, Balancer
@@ -148,8 +148,8 @@ class Announcer:
                 decisions = decide_vips(balancer, self._store.state, self._store.now_s())
                 found = await asyncio.to_thread(self._set, announce, decisions)
                 self._show(decisions, found)
-        except SwitchError as problem:
-            self._failed(str(problem), balancer)
+        except Exception as error:  # noqa: BLE001 - otherwise this task would end, and withdraw all VIPs.
+            self._failed(str(problem_of(error)), balancer)
 
     def _set(self, announce: Announce, decisions: Mapping[Vip, VipDecision]) -> frozenset[Vip]:
         self._routes.open(ends_with_process=announce.on_agent_exit is AgentExit.WITHDRAW)

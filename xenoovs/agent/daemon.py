@@ -12,7 +12,7 @@ import logging
 import signal
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -211,10 +211,6 @@ class Agent:
             command_options=self.command_options(),
         )
 
-    def snapshot(self) -> Snapshot:
-        """Return a complete snapshot. With thousands of backends this blocks the event loop for long."""
-        return self.lazy_snapshot().snapshot()
-
     def command_options(self) -> str:
         """Return the options that a command needs to reach this agent, after a space; empty if none."""
         return self._settings.command_options()
@@ -233,7 +229,6 @@ class Agent:
                 else:
                     await self._run_rounds()
             finally:
-                notify("STOPPING=1")
                 await self.tasks.stop()
 
     def stop(self) -> None:
@@ -361,6 +356,7 @@ class Agent:
                 self._readiness.idle()
             notify("WATCHDOG=1")
             await self._pause(_POLL_S)
+        notify("STOPPING=1")
         info("stopping; the flows stay", rounds=self.state.round.rounds, foreign=self.state.round.foreign)
 
     async def _round_if_due(self, next_round_s: float) -> float:
@@ -572,7 +568,8 @@ Starter = Callable[[], Awaitable[Agent | None]]
 
 
 class AgentGroup:
-    """The agents of one process, by their bridges' labels. An agent runs as soon as its own config has been read."""
+    """The agents of one process, by their bridges' labels. An agent runs as soon as its own config has been read. If
+    its run fails, it is run again, and no other agent ends."""
 
     def __init__(self) -> None:
         self.agents: dict[str, Agent] = {}
@@ -591,10 +588,10 @@ class AgentGroup:
             agent.reload()
 
     async def run(
-        self, starters: Mapping[str, Starter], *, once: bool = False, beside: TaskFactory | None = None
+        self, starters: Mapping[str, Starter], *, once: bool = False, beside: Iterable[TaskFactory] = ()
     ) -> None:
-        """Make agents and run them, and `beside`, until all have ended. Raises XenoovsError if an agent could not be
-        made, and with `once` what the first failed agent raises, after the end of all."""
+        """Make agents and run them, with tasks beside them, until all agents have ended. Raises XenoovsError if one
+        could not be made, and with `once` what the first failed agent raises, after the end of all."""
         loop = asyncio.get_running_loop()
         if len(starters) > 1:
             loop.set_default_executor(ThreadPoolExecutor(_THREADS * len(starters), thread_name_prefix="xenoovs-work"))
@@ -604,15 +601,15 @@ class AgentGroup:
             # Each task has its own context, which all tasks and threads of the agent inherit.
             with bridge_context(bridge if len(starters) > 1 else ""):
                 if (agent := await start()) is None or self.is_stopping:
-                    return
+                    return None
                 self.agents[bridge] = agent
                 if len(self.agents) == len(starters):
                     all_made.set()
+                if not once:
+                    return await kept_running(agent.run)
                 try:
-                    await agent.run(once=once)
-                except Exception as problem:
-                    if not once:
-                        raise
+                    await agent.run(once=True)
+                except Exception as problem:  # noqa: BLE001 - raised after the end of all agents.
                     problems.append(problem)
 
         async def run_beside(factory: TaskFactory) -> None:
@@ -620,7 +617,7 @@ class AgentGroup:
             await kept_running(factory)
 
         runs = (run_one(bridge, start) for bridge, start in starters.items())
-        await run_all(runs, beside=() if beside is None else (run_beside(beside),))
+        await run_all(runs, beside=map(run_beside, beside))
         if problems:
             raise problems[0]
 

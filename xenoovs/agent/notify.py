@@ -139,10 +139,10 @@ class Notifier:
             self._start()
 
     def _start(self) -> None:
-        before, decides = self._notified, self._decides()
+        before, now, decides = self._notified, tuple(notifications(self._store.state)), self._decides()
         away = in_maintenance(self._store.state.runtime.overrides)
         self._notified = {subject: state for subject, state in before.items() if subject[1] in away.get(subject[0], ())}
-        for each in notifications(self._store.state):
+        for each in now:
             subject = each.subject
             # A new backend that is up runs no command.
             was = before.get(subject, UP)

@@ -140,27 +140,20 @@ def _weight_after(before: Override | None, configured: Fraction, request: Overri
             return Fraction(0)
         case OverrideAction.MAINTENANCE:
             return configured if before is None else before.weight
-        case OverrideAction.WEIGHT:
-            _require_no_maintenance(before, "end it first")
-            return request.weight
-        case OverrideAction.UNDRAIN:
-            _require_drain(before)
-    return configured
+        case OverrideAction.WEIGHT | OverrideAction.UNDRAIN if before is not None:
+            _require_kind(before, request.action)
+    return request.weight if request.action is OverrideAction.WEIGHT else configured
 
 
-def _require_no_maintenance(before: Override | None, advice: str) -> None:
-    if before is not None and before.is_maintenance:
-        name = f"{before.service}/{before.backend}"
+def _require_kind(before: Override, action: OverrideAction) -> None:
+    """Refuse a weight in maintenance, and `undrain` of what is no drain: the operator may not know why it was set."""
+    name, is_undrain = f"{before.service}/{before.backend}", action is OverrideAction.UNDRAIN
+    if before.is_maintenance:
+        advice = "`undrain` ends a drain, and this ends maintenance" if is_undrain else "end it first"
         raise RequestRefused(
             f"{name} is in maintenance; {advice}: `xenoovs reset {name}`", status=409, code="in_maintenance"
         )
-
-
-def _require_drain(before: Override | None) -> None:
-    """Refuse `undrain` for an override that is no drain: the operator may not know why it was set."""
-    _require_no_maintenance(before, "`undrain` ends a drain, and this ends maintenance")
-    if before is not None and before.weight:
-        name = f"{before.service}/{before.backend}"
+    if is_undrain and before.weight:
         raise RequestRefused(
             f"{name} is not drained, but has weight {decimal(before.weight)} by an override; `xenoovs reset {name}` "
             "returns it to the config",

@@ -141,12 +141,8 @@ async def run_all(coroutines: Iterable[Running], *, beside: Iterable[Running] = 
     """Run coroutines to their end. The first that fails cancels all others, and its exception is raised. `beside`:
     coroutines that are cancelled when `coroutines` have ended."""
     awaited = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
-    pending = {*awaited, *map(asyncio.ensure_future, beside)}
-    tasks = tuple(pending)
+    tasks = (*awaited, *map(asyncio.ensure_future, beside))
     try:
-        while not all(task.done() for task in awaited):
-            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+        await asyncio.gather(*awaited)
     finally:
         await _end(tasks)

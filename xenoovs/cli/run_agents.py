@@ -39,7 +39,7 @@ from xenoovs.agent.reload import Settings
 from xenoovs.agent.runtime_file import RuntimeFile, parse_runtime, render_runtime
 from xenoovs.agent.scheduler import max_probes, raise_descriptor_limit
 from xenoovs.agent.state import BridgePorts, RoundFacts, Runtime
-from xenoovs.agent.tasks import LoopCall, TaskFactory
+from xenoovs.agent.tasks import LoopCall
 from xenoovs.agent.telemetry import offload_sampler, telemetry
 from xenoovs.cli.via import Options, Reach, reaching
 from xenoovs.controller.server import port_states
@@ -302,7 +302,7 @@ async def run_agents(
         return agent
 
     starters: dict[str, Starter] = {one.uplinks.label: partial(start, one) for one in opened}
-    beside: TaskFactory | None = None if is_one or not ports else lambda: serve_several(group.agents, ports)
+    beside = [] if is_one else [partial(serve_several, group.agents, listener) for listener in ports]
     await group.run(starters, once=options.once, beside=beside)
 
 

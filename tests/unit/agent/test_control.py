@@ -206,7 +206,7 @@ def test_blocks_come_by_pages_and_fill_the_address_space(scene: Scene, monkeypat
         assert {(page["service"], page["total"]) for page in pages} == {("dns", len(blocks))}
         starts = [block["start"] for block in blocks]
         assert (starts, sum(block["size"] for block in blocks)) == (sorted(set(starts)), 1)
-        counted = {one.name: one.flows for one in agent.snapshot().services[0].backends}
+        counted = {one.name: one.flows for one in agent.lazy_snapshot().snapshot().services[0].backends}
         assert {name: sum(block["backend"] == name for block in blocks) for name in counted} == counted
         assert client.ask("blocks", query={"service": "dns", "after": 10**9})["blocks"] == []
 

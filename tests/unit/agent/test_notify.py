@@ -10,6 +10,7 @@ from fractions import Fraction
 from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -380,6 +381,19 @@ def test_routes_follow_the_config_and_a_problem_is_shown_until_it_is_over(scene:
         scene.config.write_text(SMALL_CONFIG)
         eventually(lambda: not agent.state.vips.views and not routes.vips, "it is withdrawn")
     assert routes.calls[-1] == "release"
+
+
+def test_bug_an_internal_error_withdrew_all_vips(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device of `on_agent_exit: withdraw` was closed, as at the end of the agent."""
+    monkeypatch.setattr(announce, "_CHECK_S", 0.05)
+    routes = FakeRoutes()
+    with announcing(scene, routes) as (agent, _):
+        eventually(lambda: routes.vips == {VIP}, "it is announced")
+        with monkeypatch.context() as patch:
+            patch.setattr(routes, "read", Mock(side_effect=ZeroDivisionError("of a test")))
+            eventually(lambda: "of a test" in agent.state.vips.views[0].problem, "it is shown")
+        eventually(lambda: not agent.state.vips.views[0].problem, "it is over")
+        assert (routes.vips, "release" in routes.calls) == ({VIP}, False)
 
 
 def test_a_vip_stays_announced_while_a_pause_leaves_its_flows(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ from xenoovs.datapath.database import PortState
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import BridgeMissing, ConfigError, NotConfirmed, OtherBridge
+from xenoovs.errors import BridgeMissing, ConfigError, NotConfirmed, OtherBridge, StateUnusable
 from xenoovs.log import (
     LOGGER,
     Readiness,
@@ -247,7 +247,7 @@ async def run_together(agents: Mapping[str, Agent], *, once: bool = False, besid
         return agent
 
     starters: dict[str, Starter] = {bridge: partial(made, agent) for bridge, agent in agents.items()}
-    await AgentGroup().run(starters, once=once, beside=beside)
+    await AgentGroup().run(starters, once=once, beside=() if beside is None else (beside,))
 
 
 def _switch(bridge: str) -> FakeSwitch:
@@ -423,7 +423,7 @@ def test_bug_an_internal_error_in_a_round_ended_the_agents_of_all_bridges(
             await asyncio.sleep(0.01)
         # A request is answered, and does not wait for a round that succeeds.
         assert OF_A_TEST in str(await one.next_round())
-        assert one.snapshot().last_error.startswith(OF_A_TEST)
+        assert one.lazy_snapshot().snapshot().last_error.startswith(OF_A_TEST)
         patch.undo()
         while one.state.round.error or one.state.round.last_s is None:
             await asyncio.sleep(0.01)
@@ -434,6 +434,32 @@ def test_bug_an_internal_error_in_a_round_ended_the_agents_of_all_bridges(
     failures = [event for event in one.events.since(0) if event.text == "reconcile failed; retrying"]
     assert [str(event.facts["reason"]).partition(", ")[0] for event in failures] == [OF_A_TEST]
     assert other.state.round.error == ""
+
+
+def test_bug_an_error_outside_of_the_rounds_of_one_agent_ended_all_agents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is run again, and the others go on."""
+    agents = {bridge: _agent(tmp_path, bridge, _switch(bridge)) for bridge in ("br1", "br2")}
+    one, other = agents.values()
+    monkeypatch.setattr("xenoovs.agent.tasks._RETRY_S", 0.01)
+    begin, failures = one.reloader.begin, iter((BridgeMissing(bridge="br1", present=()), ZeroDivisionError()))
+
+    async def fail_twice(problem: StateUnusable | None) -> None:
+        if (failure := next(failures, None)) is not None:
+            raise failure
+        await begin(problem)
+
+    monkeypatch.setattr(one.reloader, "begin", fail_twice)
+
+    async def beside() -> None:
+        while not (one.state.round.rounds and other.state.round.rounds):
+            await asyncio.sleep(0.01)
+        for agent in agents.values():
+            agent.stop()
+
+    asyncio.run(asyncio.wait_for(run_together(agents, beside=beside), PATIENCE_S))
+    assert [event.text for event in other.events.since(0)].count("starting") == 1
 
 
 def test_bug_an_internal_error_with_once_left_other_bridges_half_done(
@@ -601,6 +627,14 @@ def test_an_agent_whose_rounds_fail_is_alive(tmp_path: Path, monkeypatch: pytest
     asyncio.run(asyncio.wait_for(agent.run(), PATIENCE_S))
     assert "STATUS=this host lacks resources: [Errno 24] Too many open files" in sent
     assert "READY=1" not in sent
+
+
+def test_bug_an_agent_under_systemd_ended_when_it_had_no_descriptors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    monkeypatch.setattr(socket, "socket", Mock(side_effect=OSError(24, "Too many open files")))
+    assert not notify("WATCHDOG=1")
 
 
 def test_ready_is_sent_once_and_again_when_it_was_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -325,7 +325,7 @@ def test_any_text_comes_through_the_exposition(text: str) -> None:
 
 def test_a_scrape_is_compressed_if_the_client_accepts_it(scene: Scene) -> None:
     def routes(agent: Agent) -> list[RouteDef]:
-        return metrics_routes(lambda: lambda: exposition(TABLES, agent.snapshot()))
+        return metrics_routes(lambda: lambda: exposition(TABLES, agent.lazy_snapshot().snapshot()))
 
     with scene.agent(routes=routes) as (_, client):
         plain = ask(client.path, "/metrics", headers={"Accept-Encoding": "identity"})

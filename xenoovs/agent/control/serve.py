@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from html import escape
 from logging import CRITICAL, Logger
 from pathlib import Path
@@ -18,7 +17,6 @@ from aiohttp import web
 from xenoovs.agent.control.app import bare_app, make_app
 from xenoovs.agent.control.auth import Auth, TokenAuth, read_token
 from xenoovs.agent.control.limits import REQUEST_TIMEOUT_S, ConnectionLimit
-from xenoovs.agent.tasks import run_all
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import ListenError
 from xenoovs.log import bridge_context, info
@@ -129,12 +127,12 @@ async def serve_app(make: Callable[[ConnectionLimit], web.Application], listener
 # One listener for several agents. The API, metrics and page of each are below the name of its bridge.
 
 
-async def serve_several(agents: Mapping[str, Agent], listeners: Iterable[ApiListener]) -> None:
-    """Serve agents at all listeners until cancelled. `agents`: by the labels of their bridges."""
-    await run_all(serve_app(partial(several_app, agents, listener.auth), listener) for listener in listeners)
+async def serve_several(agents: Mapping[str, Agent], listener: ApiListener) -> None:
+    """Serve agents, by the labels of their bridges, until cancelled."""
+    await serve_app(lambda limit: _several_app(agents, listener.auth, limit), listener)
 
 
-def several_app(agents: Mapping[str, Agent], auth: Auth, limit: ConnectionLimit | None = None) -> web.Application:
+def _several_app(agents: Mapping[str, Agent], auth: Auth, limit: ConnectionLimit) -> web.Application:
     """Return the application of several agents: `/ovsbr1/v1/status`, `/ovsbr1/metrics`, `/ovsbr1/`; `/` has links."""
     root = bare_app(auth, limit=limit)
     root.router.add_get("/", _index(tuple(agents)))
