@@ -178,11 +178,15 @@ class Terminal:
         from rich.live import Live
 
         self._descriptor, self._before = descriptor, termios.tcgetattr(descriptor)
-        self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._woken, self.waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._live = Live(screen=True, auto_refresh=False)
 
     def enter(self) -> None:
         tty.setraw(self._descriptor)
+        mode = termios.tcgetattr(self._descriptor)
+        # rich ends a line with a line feed alone, to which the terminal adds the return to the first column.
+        mode[1] |= termios.OPOST | termios.ONLCR
+        termios.tcsetattr(self._descriptor, termios.TCSADRAIN, mode)
         self._live.start()
 
     def leave(self) -> None:
@@ -200,16 +204,7 @@ class Terminal:
     def wake(self) -> None:
         """Make `key` return now. Any thread may call this."""
         with suppress(OSError):
-            os.write(self._waker, b"!")
-
-    @contextmanager
-    def woken_by_signals(self) -> Iterator[None]:
-        """Make `key` return at each signal that has a handler, also at one that comes just before select(2)."""
-        before = signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
-        try:
-            yield
-        finally:
-            signal.set_wakeup_fd(before)
+            os.write(self.waker, b"!")
 
     @property
     def size(self) -> Size:
@@ -255,10 +250,12 @@ def raw_terminal() -> Iterator[Terminal]:
         signal.signal(number, _interrupt)
     signal.signal(signal.SIGWINCH, lambda *_: None)
     terminal.enter()
+    # Each signal makes `key` return, also one that comes just before select(2).
+    before = signal.set_wakeup_fd(terminal.waker, warn_on_full_buffer=False)
     try:
-        with terminal.woken_by_signals():
-            yield terminal
+        yield terminal
     finally:
+        signal.set_wakeup_fd(before)
         terminal.leave()
 
 

@@ -134,6 +134,13 @@ def test_the_terminal_is_left_as_it_was(control: Path, ending: str) -> None:
         assert window.seen.count("\x1b[?25h\x1b[?1049l") == 1
 
 
+def test_bug_no_line_began_in_the_first_column(control: Path) -> None:
+    with top(control) as (window, _):
+        window.wait_for("quit")
+        assert window.seen.count("\r\n") >= 20
+        assert not re.search(r"(?<!\r)\n", window.seen)
+
+
 def test_a_new_width_is_drawn_at_once(control: Path) -> None:
     with top(control, interval="1h") as (window, process):
         window.wait_for("quit")
