@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from xenoovs.datapath.database import BridgeState, Controller, Database, Mirror, PortState
@@ -55,6 +56,8 @@ _PORT_COLUMNS = {
 
 _REQUEST_ID = 0
 _READ_BYTES = 1 << 16
+_LONGEST_MESSAGE_BYTES = 1 << 28
+"""The tables of a thousand ports have some 5 MB."""
 _SILENCE_S = 10.0
 """After this silence we send an echo request (RFC 7047, 4.1.11); after twice the time we end the connection."""
 
@@ -67,15 +70,27 @@ def read_bridges(endpoint: Endpoint, *, timeout_s: float = DEFAULT_TIMEOUT_S) ->
 def read_database(endpoint: Endpoint, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> Database:
     """Return the contents of the database. Raises SwitchUnreachable, also if no answer comes within `timeout_s`."""
     if not is_taped():
-        return database_of(_read_tables(endpoint, timeout_s))
+        tables = _read_tables(endpoint, timeout_s)
+        with _well_formed(endpoint.db):
+            return database_of(tables)
     text = asked(("ovsdb-client", "dump", endpoint.db), lambda: json.dumps(_read_tables(endpoint, timeout_s), indent=1))
     if text is None:
         raise SwitchUnreachable(target=endpoint.db, reason=NO_ANSWER)
-    try:
-        tables: Tables = _tupled(json.loads(text))
+    with _well_formed(endpoint.db, otherwise="the record does not have its tables as JSON"):
+        tables = _tupled(json.loads(text))
         return database_of({table: tables.get(table, {}) for table in _TABLES})
+
+
+@contextmanager
+def _well_formed(
+    db: str, *, otherwise: str = "this is no ovsdb-server of Open vSwitch: its messages have another form"
+) -> Iterator[None]:
+    """Raise SwitchUnreachable, which quotes no message, if a message or a table has another form than the context
+    expects."""
+    try:
+        yield
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
-        raise SwitchUnreachable(target=endpoint.db, reason="the record does not have its tables as JSON") from None
+        raise SwitchUnreachable(target=db, reason=otherwise) from None
 
 
 def _tupled(value: Any) -> Any:
@@ -101,7 +116,8 @@ def exchange(
     *,
     timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> T:
-    """Send a request, and return the result of `take`. Raises SwitchUnreachable.
+    """Send a request, and return the result of `take`. Raises SwitchUnreachable, also if other messages come without
+    end.
 
     `take`: called with each message and a function that sends a reply; returns None if the message is not the answer.
     """
@@ -111,11 +127,14 @@ def exchange(
             with connected_to(address_of(target), max(0.001, deadline - time.monotonic())) as connection:
                 connection.sendall(request)
                 messages = Messages(endpoint.db)
-                while True:
-                    connection.settimeout(max(0.001, deadline - time.monotonic()))
-                    for message in messages.feed(connection.recv(_READ_BYTES)):
-                        if (found := take(message, connection.sendall)) is not None:
-                            return found
+                while (left_s := deadline - time.monotonic()) > 0:
+                    connection.settimeout(left_s)
+                    received = messages.feed(connection.recv(_READ_BYTES))
+                    with _well_formed(endpoint.db):
+                        for message in received:
+                            if (found := take(message, connection.sendall)) is not None:
+                                return found
+                raise TimeoutError
         except TimeoutError:
             reason = "ovsdb-server does not answer in time; is it busy or hung?"
             raise SwitchUnreachable(target=endpoint.db, reason=reason) from None
@@ -134,8 +153,11 @@ async def follow_ports(db: str) -> AsyncIterator[Ports]:
         writer.write(_monitor(_PORT_COLUMNS))
         async for data in _received(reader, writer, db):
             for message in messages.feed(data):
-                if _updated(tables, message, db, reply=writer.write):
-                    yield {bridge.name: {port.name: port for port in bridge.ports} for bridge in bridges_of(tables)}
+                with _well_formed(db):
+                    is_changed = _updated(tables, message, db, reply=writer.write)
+                    bridges = bridges_of(tables) if is_changed else ()
+                if is_changed:
+                    yield {bridge.name: {port.name: port for port in bridge.ports} for bridge in bridges}
     except OSError as error:
         raise unreachable(db, _text_of(error)) from None
     finally:
@@ -152,20 +174,24 @@ class Messages:
         self._db = db
         self._parts: list[bytes] = []
         self._rest = ""
+        self._bytes = 0
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
-        """Return the messages that are complete now. Raises SwitchUnreachable at the end of the connection."""
+        """Return the messages that are complete now. Raises SwitchUnreachable at the end of the connection, and for
+        what is no message."""
         if not data:
             raise SwitchUnreachable(target=self._db, reason="ovsdb-server has closed the connection")
         self._parts.append(data)
+        self._bytes += len(data)
+        if self._bytes > _LONGEST_MESSAGE_BYTES:
+            reason = f"ovsdb-server sends a message of more than {_LONGEST_MESSAGE_BYTES >> 20} MiB"
+            raise SwitchUnreachable(target=self._db, reason=reason)
         # Only a closing brace can end a message, and a long one comes in many parts.
         if not data.rstrip().endswith(b"}"):
             return []
-        text, self._parts = self._rest + b"".join(self._parts).decode(), []
-        try:
-            whole, self._rest = decode(text)
-        except ValueError as error:
-            raise SwitchUnreachable(target=self._db, reason=f"this is no ovsdb-server: {error}") from None
+        with _well_formed(self._db):
+            whole, self._rest = decode(self._rest + b"".join(self._parts).decode())
+        self._parts, self._bytes = [], len(self._rest)
         return whole
 
 
@@ -178,7 +204,7 @@ def decode(text: str) -> tuple[list[dict[str, Any]], str]:
         except ValueError:
             break
         if not isinstance(value, dict):
-            raise ValueError(f"{value!r} is no message")
+            raise TypeError("no message")
         found.append(value)
         rest = rest[end:].lstrip()
     return found, rest
@@ -260,11 +286,11 @@ def _text_of(error: OSError) -> str:
 def database_of(tables: Tables) -> Database:
     switch = next(iter(tables["Open_vSwitch"].values()), {})
     return Database(
-        config=dict(sorted(switch.get("other_config", {}).items())),
+        config=dict(sorted(_map(switch.get("other_config")).items())),
         bridges=bridges_of(tables),
         datapath_types=tuple(_items(switch.get("datapath_types"))),
-        doca_initialized=switch.get("doca_initialized"),
-        doca_version=_one(switch.get("doca_version")),
+        doca_initialized=_one(switch.get("doca_initialized"), bool),
+        doca_version=_one(switch.get("doca_version"), str),
         chassis=_chassis(tables),
     )
 
@@ -277,15 +303,15 @@ def _chassis(tables: Tables) -> tuple[OvnChassis, ...]:
 def bridges_of(tables: Tables) -> tuple[BridgeState, ...]:
     """Return the bridges, sorted by name, with defaults for missing columns."""
     switch = next(iter(tables.get("Open_vSwitch", {}).values()), {})
-    config = switch.get("other_config", {})
+    config = _map(switch.get("other_config"))
     offload, chassis = config.get("hw-offload"), _chassis(tables)
     bridges = (
         BridgeState(
-            name=row["name"],
+            name=_text(row["name"]),
             ports=tuple(sorted(_ports(tables, row), key=lambda port: port.name)),
-            datapath_type=row.get("datapath_type") or "system",
-            datapath_id=_one(row.get("datapath_id")),
-            fail_mode=_one(row.get("fail_mode")) or "standalone",
+            datapath_type=_one(row.get("datapath_type"), str) or "system",
+            datapath_id=_one(row.get("datapath_id"), str),
+            fail_mode=_one(row.get("fail_mode"), str) or "standalone",
             controllers=tuple(sorted(_controllers(tables, row), key=lambda controller: controller.target)),
             hw_offload=None if offload is None else offload == "true",
             max_idle_ms=number_of(config.get("max-idle")),
@@ -304,15 +330,15 @@ def _ports(tables: Tables, bridge: Mapping[str, Any]) -> Iterator[PortState]:
         for interface in _items(tables["Port"].get(port, {}).get("interfaces")):
             row = tables["Interface"].get(interface)
             if row is not None:
-                ofport, link = _one(row["ofport"]), _one(row["link_state"])
+                ofport, link = _one(row["ofport"], int), _one(row["link_state"], str)
                 yield PortState(
-                    name=row["name"],
+                    name=_text(row["name"]),
                     # -1 says that the port could not be made (ovs-vswitchd.conf.db(5), column ofport).
                     ofport=ofport if ofport is not None and ofport >= 0 else None,
-                    type=row["type"] or "system",
+                    type=_text(row["type"]) or "system",
                     link_up=None if link is None else link == "up",
-                    error=_one(row["error"]),
-                    mtu=_one(row.get("mtu")),
+                    error=_one(row["error"], str),
+                    mtu=_one(row.get("mtu"), int),
                     iface_id=_map(row.get("external_ids")).get("iface-id"),
                     options=_without_secrets(_map(row.get("options"))),
                     mark=_map(row.get("external_ids")).get("xenoovs"),
@@ -348,15 +374,17 @@ def _mirrors(tables: Tables, bridge: Mapping[str, Any]) -> Iterator[Mirror]:
     for reference in _items(bridge.get("mirrors")):
         row = tables.get("Mirror", {}).get(reference)
         if row is not None:
-            port = tables["Port"].get(_one(row.get("output_port")), {}).get("name")
-            yield Mirror(row["name"], port, _one(row.get("output_vlan")), _one(row.get("snaplen")))
+            port = tables["Port"].get(_one(row.get("output_port"), str) or "", {}).get("name")
+            vlan, snaplen = _one(row.get("output_vlan"), int), _one(row.get("snaplen"), int)
+            yield Mirror(_text(row["name"]), port, vlan, snaplen)
 
 
 def _controllers(tables: Tables, bridge: Mapping[str, Any]) -> Iterator[Controller]:
     for reference in _items(bridge.get("controller")):
         row = tables.get("Controller", {}).get(reference)
         if row is not None:
-            yield Controller(row["target"], is_connected=row["is_connected"] is True, role=_one(row["role"]))
+            role = _one(row["role"], str)
+            yield Controller(_text(row["target"]), is_connected=row["is_connected"] is True, role=role)
 
 
 def _decoded(value: Any) -> Any:
@@ -377,12 +405,23 @@ def _items(value: Any) -> tuple[Any, ...]:
 
 
 def _map(value: Any) -> dict[str, str]:
-    """Return a column that is a map; empty if this Open vSwitch or this reader lacks it."""
-    return value if isinstance(value, dict) else {}
+    """Return a column that maps texts to texts; empty if this Open vSwitch or this reader lacks it."""
+    found = value if isinstance(value, dict) else {}
+    return {_text(key): _text(content) for key, content in found.items()}
 
 
-def _one(value: Any) -> Any:
-    return next(iter(_items(value)), None)
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("no text")
+    return value
+
+
+def _one(value: Any, kind: type[T]) -> T | None:
+    """Return the value of a column that has one or none."""
+    found = next(iter(_items(value)), None)
+    if found is not None and type(found) is not kind:
+        raise TypeError("another type than that of the schema (ovs-vswitchd.conf.db(5))")
+    return found
 
 
 # The southbound database of OVN by ovn-sbctl(8): which logical flows are behind the cookies of OpenFlow flows.
@@ -448,10 +487,10 @@ def write_options(endpoint: Endpoint, interface: str, options: Mapping[str, str]
 def _options_of(endpoint: Endpoint, interface: str) -> dict[str, str]:
     where = [["name", "==", interface]]
     found = _transact(endpoint, {"op": "select", "table": "Interface", "where": where, "columns": ["options"]})
-    rows = found.get("rows") or []
-    if not rows:
-        raise InterfaceMissing(interface=interface)
-    return dict(rows[0]["options"][1])
+    with _well_formed(endpoint.db):
+        if not found["rows"]:
+            raise InterfaceMissing(interface=interface)
+        return _map(_decoded(found["rows"][0]["options"]))
 
 
 def _transact(endpoint: Endpoint, operation: Mapping[str, Any]) -> dict[str, Any]:

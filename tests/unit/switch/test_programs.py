@@ -10,7 +10,7 @@ import json
 import socket
 import threading
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ from tests.patience import PATIENCE_S
 from tests.unit.datapath.test_tc import COOKIE
 from xenoovs.datapath.database import Database
 from xenoovs.errors import CommandMissing, SwitchError, SwitchUnreachable
+from xenoovs.switch import ovsdb
 from xenoovs.switch.appctl import detrace
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.ovsdb import Ports, decode, follow_ports, read_database
+from xenoovs.switch.ovsdb import Ports, decode, follow_ports, has_options, read_database
 from xenoovs.switch.tc import dump_filters
 
 _SCRIPT = """#!/bin/sh
@@ -214,6 +215,12 @@ def test_an_echo_is_answered(tmp_path: Path) -> None:
         (b'{"id":0,"result":null,"error":"no database"}', "refuses to send its tables: no database"),
         (b"HTTP/1.1 400 }{", "closed the connection"),
         (b"[1]{}", "this is no ovsdb-server"),
+        (b'{"id":' + b"[" * 100_000 + b"}", "this is no ovsdb-server"),
+        (b'\xff{"id":0}', "this is no ovsdb-server"),
+        (b'{"id":0,"result":[],"error":null}', "this is no ovsdb-server"),
+        (b'{"id":0,"result":{"Controller":{"c":{"new":{}}}},"error":null}', "this is no ovsdb-server"),
+        (b'{"id":0,"result":{"Bridge":{"b":{"new":{"name":1,"ports":[]}}}},"error":null}', "this is no ovsdb-server"),
+        (b'{"method":"echo"}', "this is no ovsdb-server"),
     ],
 )
 def test_others_than_ovsdb_server(sent: bytes, reason: str, tmp_path: Path) -> None:
@@ -358,3 +365,52 @@ def test_a_full_queue_of_connections_is_a_database_that_does_not_answer(tmp_path
             is_full = waiting.connect_ex(path) == errno.EAGAIN
         with pytest.raises(SwitchUnreachable, match="does not answer in time"):
             read_database(Endpoint(f"unix:{path}", tmp_path), timeout_s=0.2)
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (b'{"method":"echo","id":1,"params":[]}', "does not answer in time"),
+        (b'{"method":"stolen","params":[]}', "does not answer in time"),
+        (b"{", "sends a message of more than 1 MiB"),
+    ],
+)
+def test_bug_a_server_that_never_stopped_talking_was_read_for_ever(
+    message: bytes, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if message == b"{":
+        monkeypatch.setattr(ovsdb, "_LONGEST_MESSAGE_BYTES", 1 << 20)
+
+    def talk() -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            while True:
+                connection.sendall(message * 1000)
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "db.sock"))
+        listener.listen()
+        server = threading.Thread(target=talk)
+        server.start()
+        with pytest.raises(SwitchUnreachable, match=reason):
+            read_database(Endpoint(f"unix:{tmp_path}/db.sock", tmp_path), timeout_s=0.5)
+        server.join(PATIENCE_S)
+        assert not server.is_alive()
+
+
+@pytest.mark.parametrize("rows", ["5", '{"a":1}', "[5]", '[{"rows":5}]', '[{"rows":[{"options":["map",[["psk"]]]}]}]'])
+def test_bug_an_answer_of_another_form_to_a_transaction_was_a_traceback(rows: str, tmp_path: Path) -> None:
+    def talk() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(f'{{"id":1,"result":{rows},"error":null}}'.encode())
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "db.sock"))
+        listener.listen()
+        server = threading.Thread(target=talk)
+        server.start()
+        with pytest.raises(SwitchUnreachable, match="no ovsdb-server"):
+            has_options(Endpoint(f"unix:{tmp_path}/db.sock", tmp_path), "p0", {})
+        server.join()
