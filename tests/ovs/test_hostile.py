@@ -46,7 +46,6 @@ from tests.patience import PATIENCE_S, eventually
 from tests.unit.balancer import balancer, claim, service
 from tests.unit.controller.test_solicitation import solicitation
 from xenoovs.controller.bridge import PORT_EVENTS
-from xenoovs.controller.connection import ConnectionExchange
 from xenoovs.controller.server import ControllerSwitch, Server
 from xenoovs.errors import (
     BundleRejected,
@@ -108,8 +107,7 @@ def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     patience_s = 0.1
     monkeypatch.setattr(openflow, "GREETING_TIMEOUT_S", patience_s)
     monkeypatch.setattr(openflow, "COMMIT_S", patience_s)
-    for exchange in (openflow.Connection, ConnectionExchange):
-        monkeypatch.setattr(exchange.receive, "__kwdefaults__", {"timeout_s": patience_s})
+    monkeypatch.setattr(openflow._received, "__kwdefaults__", {"timeout_s": patience_s})
 
 
 def _is_barrier(request: bytes) -> bool:
@@ -251,6 +249,23 @@ def test_endless_events_do_not_hide_that_no_answer_comes(answered: Answered) -> 
 
     with answered(answer) as scripted, pytest.raises(SwitchUnreachable, match=r"does not answer|no answer within"):
         scripted.switch.dump_flows("ovsbr1")
+
+
+def test_bug_a_refusal_that_was_repeated_for_ever_was_read_for_ever(
+    answered: Answered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openflow, "_LARGEST_ANSWER_BYTES", 1 << 20)
+
+    def answer(switch: ScriptedSwitch, request: bytes) -> bytes | None:
+        while _is_barrier(request):
+            switch.send((error(request)[:4] + (xid_of(request) - 1).to_bytes(4, "big") + error(request)[8:]) * 1000)
+        return None
+
+    with (
+        answered(answer) as scripted,
+        pytest.raises(MalformedOpenFlow, match="the last part of an answer within 1 MiB"),
+    ):
+        scripted.switch.apply("ovsbr1", ADD)
 
 
 # The management socket of a bridge.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from struct import pack
@@ -20,6 +21,7 @@ from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.golden.cases import CASES, WITH_ORIGINAL, balancer_of, file_of
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.ways import Record, Way, live_switch, running_server
+from tests.patience import PATIENCE_S
 from tests.property.flows import PORTS, actions, flows
 from tests.property.wire_messages import OFPORTS
 from tests.strategies import share
@@ -215,7 +217,7 @@ def test_a_bundle_can_be_dropped(dpu: DummyBridge) -> None:
         *parts, commit = encode_bundle(bundle, bundle_id=first, first_xid=first, ofports=peer.numbers)
         barrier = message(BARRIER_REQUEST, xid=first + 4)
         peer.send(b"".join((*parts, encode_discard(first, first + 3), commit, barrier)))
-        *_, refused = iter(peer.receive, message(BARRIER_REPLY, xid=first + 4))
+        *_, refused = iter(partial(peer.receive, timeout_s=PATIENCE_S), message(BARRIER_REPLY, xid=first + 4))
     assert decode_error(refused).name == "OFPBFC_BAD_ID"
     assert dpu.dump_flows() == []
 

@@ -16,7 +16,6 @@ from xenoovs.openflow.text import render_name
 from xenoovs.openflow.wire.frame import HEADER, port_number
 from xenoovs.openflow.wire.message import ALL_TABLES, names_of, numbers_of
 from xenoovs.switch import openflow
-from xenoovs.switch.openflow import ANSWER_TIMEOUT_S
 from xenoovs.switch.stderr import rejected
 
 _FIRST_XID = 0x1000
@@ -42,7 +41,7 @@ class ConnectionExchange:
         if not self._connection.session.send(data):
             raise self._connection.lost()
 
-    def receive(self, *, timeout_s: float = ANSWER_TIMEOUT_S) -> bytes:
+    def receive(self, *, timeout_s: float) -> bytes:
         try:
             answer = self._answers.get(timeout=timeout_s)
         except Empty:

@@ -83,10 +83,7 @@ class OffloadSwitch:
 
     def finish(self) -> bool:
         """Finish a change whose process was killed. Return whether there was one."""
-        if not self._journal.path.exists():
-            return False
-        with self._journal.held():
-            return self._settle()
+        return self._journal.finish(self._settle)
 
     def _settle(self) -> bool:
         """Revert the setting unless it is in effect: ovs-vswitchd turns offload on live, and off only at its start."""

@@ -95,15 +95,16 @@ class Exchange(Protocol):
     def send(self, data: bytes) -> None:
         """Send whole messages. Raises SwitchUnreachable."""
 
-    def receive(self, *, timeout_s: float = ANSWER_TIMEOUT_S) -> bytes:
+    def receive(self, *, timeout_s: float) -> bytes:
         """Return the next message that has a transaction id of this exchange. Raises SwitchUnreachable if the
         connection is lost or no message comes, WireError."""
 
 
 def ask(exchange: Exchange, request: Request, name: str) -> bytes:
     """Return the one message that answers a request. `name`: for errors. Raises SwitchError, WireError."""
-    exchange.send(request(exchange.take_xids(1)))
-    frame = exchange.receive()
+    xid = exchange.take_xids(1)
+    exchange.send(request(xid))
+    frame = next(frame for frame in _received(exchange) if _xid_of(frame) == xid)
     if frame[1] == ERROR:
         raise SwitchError(f"bridge {exchange.bridge} refused {name}: {decode_error(frame).name}")
     return frame
@@ -115,11 +116,10 @@ def answers(exchange: Exchange, requests: Iterable[Request]) -> tuple[tuple[byte
     first = exchange.take_xids(len(sent))
     exchange.send(b"".join(request(xid) for xid, request in enumerate(sent, first)))
     found: dict[int, list[bytes]] = {xid: [] for xid in range(first, first + len(sent))}
-    unanswered = set(found)
-    left, deadline_s = _LARGEST_ANSWER_BYTES, time.monotonic() + _LONGEST_ANSWER_S
+    unanswered, received = set(found), _received(exchange)
     while unanswered:
-        frame = exchange.receive()
-        xid = HEADER.unpack_from(frame)[3]
+        frame = next(received)
+        xid = _xid_of(frame)
         if xid not in unanswered:
             continue
         if frame[1] == ERROR:
@@ -127,13 +127,27 @@ def answers(exchange: Exchange, requests: Iterable[Request]) -> tuple[tuple[byte
         found[xid].append(frame)
         if not has_more(frame):
             unanswered.discard(xid)
-            continue
-        # A switch that sets OFPMPF_REPLY_MORE in every part would be collected without end.
+    return tuple(map(tuple, found.values()))
+
+
+def _received(exchange: Exchange, *, timeout_s: float = ANSWER_TIMEOUT_S) -> Iterator[bytes]:
+    """Yield messages for this exchange. Raises what `receive` raises; WireError for a flood.
+
+    A switch that sets OFPMPF_REPLY_MORE in every part, or answers one request for ever, would be read without end.
+    """
+    longest_s = max(_LONGEST_ANSWER_S, 2 * timeout_s)
+    left, deadline_s = _LARGEST_ANSWER_BYTES, time.monotonic() + longest_s
+    while True:
+        frame = exchange.receive(timeout_s=timeout_s)
+        yield frame
         left -= len(frame) + _MESSAGE_COST_BYTES
         if left < 0 or time.monotonic() > deadline_s:
-            limits = f"{_LARGEST_ANSWER_BYTES >> 20} MiB and {span(_LONGEST_ANSWER_S)}"
+            limits = f"{_LARGEST_ANSWER_BYTES >> 20} MiB and {span(longest_s)}"
             raise WireError(data=frame, offset=HEADER.size, expected=f"the last part of an answer within {limits}")
-    return tuple(map(tuple, found.values()))
+
+
+def _xid_of(frame: bytes) -> int:
+    return int(HEADER.unpack_from(frame)[3])
 
 
 # Dumps and counts of flows by multipart requests (OpenFlow 1.4.0, 7.3.5).
@@ -331,13 +345,13 @@ def _discard(exchange: Exchange, *, bundle_id: int) -> None:
 def _refusals(exchange: Exchange, *, last_xid: int, timeout_s: float) -> dict[int, Error]:
     """Collect errors by transaction id until `last_xid` is answered. The first error of an id counts."""
     refusals: dict[int, Error] = {}
-    while True:
-        frame = exchange.receive(timeout_s=timeout_s)
-        _, kind, _, xid = HEADER.unpack_from(frame)
+    for frame in _received(exchange, timeout_s=timeout_s):
+        kind, xid = frame[1], _xid_of(frame)
         if kind == ERROR:
             refusals.setdefault(xid, decode_error(frame))
         if xid == last_xid and kind in (ERROR, BARRIER_REPLY, BUNDLE_CONTROL):
-            return refusals
+            break
+    return refusals
 
 
 def _refusal(bridge: str, bundle: Bundle, refusals: dict[int, Error], *, first_xid: int) -> SwitchError:
@@ -407,8 +421,10 @@ class Connection:
                 self._read()
             if events & select.POLLOUT:
                 view, deadline_s = view[self._socket.send(view) :], time.monotonic() + ANSWER_TIMEOUT_S
+            elif time.monotonic() > deadline_s:
+                raise TimeoutError
 
-    def receive(self, *, timeout_s: float = ANSWER_TIMEOUT_S) -> bytes:
+    def receive(self, *, timeout_s: float) -> bytes:
         deadline_s = time.monotonic() + timeout_s
         while True:
             frame = self._next_frame(deadline_s)
@@ -417,6 +433,9 @@ class Connection:
                 self.send(message(ECHO_REPLY, frame[HEADER.size :], xid=xid))
             elif 0 < xid < self._next_xid:
                 return frame
+            # Other messages may come without a pause.
+            if time.monotonic() > deadline_s:
+                raise TimeoutError
 
     def close(self) -> None:
         self._socket.close()

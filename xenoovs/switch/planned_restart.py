@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from xenoovs.switch.api import Switch, require_ports
 from xenoovs.switch.endpoint import DEFAULT_RUNDIR, Endpoint
 from xenoovs.switch.management import Ofctl
 from xenoovs.switch.process import run, try_run
-from xenoovs.switch.restore_wait import retry, waiting_for_flows
+from xenoovs.switch.restore_wait import waiting_for_flows
 
 RESTART_WARNING = """\
 A restart removes all flows and restores them, foreign ones too; packets are
@@ -113,6 +114,7 @@ def _lines(text: str) -> tuple[str, ...]:
 
 DEFAULT_TIMEOUT_S = 60.0
 """Time limit for the return of all flows after the restart."""
+_STEP_S = 0.05
 _SLOWER = 10
 """The limit is at least this many times the duration of the restart."""
 
@@ -187,11 +189,21 @@ def _put_back(
     for bridge, tables in saved.items():
         try:
             # The bridge, its socket and its ports come back one after the other.
-            retry(partial(_restore, switch, endpoint, bridge, tables), deadline=deadline)
+            _retry(partial(_restore, switch, endpoint, bridge, tables), deadline=deadline)
         except SwitchError as error:
             failed[bridge] = str(error)
     if failed:
         raise FlowsNotRestored(reasons=failed, files={name: str(_file(directory, name)) for name in failed})
+
+
+def _retry(action: Callable[[], object], *, deadline: float) -> None:
+    """Repeat `action` until it raises no SwitchError, for the last time at the `deadline` (time.monotonic())."""
+    while time.monotonic() < deadline:
+        with suppress(SwitchError):
+            action()
+            return
+        time.sleep(_STEP_S)
+    action()
 
 
 def _restore(switch: Switch, endpoint: Endpoint, bridge: str, saved: SavedTables) -> None:

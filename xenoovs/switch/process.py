@@ -11,7 +11,6 @@ from functools import cache
 from os import environ
 from pathlib import Path
 from threading import Lock
-from typing import IO
 
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, SystemFailure
@@ -184,17 +183,12 @@ def killed_with_this_process(output: int) -> Iterator[None]:
         _guard().remove(pipe)
 
 
-def start_piped(argv: Sequence[str]) -> subprocess.Popen[bytes]:
+def start_piped(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
     """Start a program in a new session with pipes for its streams. The caller ends and reaps it. Raises
     CommandMissing."""
-    return _popen(argv, output=subprocess.PIPE)
-
-
-def _popen(argv: Sequence[str], *, output: int, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    pipe = subprocess.PIPE
     try:
-        return subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True, env=env
-        )
+        return subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True, env=env)
     except FileNotFoundError:
         raise _missing(argv) from None
 
@@ -204,22 +198,10 @@ def _missing(argv: Sequence[str]) -> CommandMissing:
 
 
 @contextmanager
-def open_pipe_to(argv: Sequence[str]) -> Iterator[IO[bytes]]:
-    """Start a program in a new session, yield the pipe that it reads, and wait for its end.
-
-    If this process is killed, the program goes on until the end of its pipe. Raises CommandMissing.
-    """
-    with _popen(argv, output=subprocess.DEVNULL) as child:
-        if child.stdin is None:
-            raise RuntimeError("Popen gave no pipe")
-        yield child.stdin
-
-
-@contextmanager
 def open_conversation(argv: Sequence[str], *, stdin: str, env: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """Start a program in a new session with pipes for stdout and stderr. It is killed at the end of the context. `env`:
     added to the environment of this process. Raises CommandMissing."""
-    with _popen(argv, output=subprocess.PIPE, env={**environ, "LC_ALL": "C", **env}) as child:
+    with start_piped(argv, env={**environ, "LC_ALL": "C", **env}) as child:
         try:
             if child.stdin is not None:
                 with suppress(BrokenPipeError), child.stdin as stream:
