@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from threading import Lock, RLock
@@ -11,9 +11,8 @@ from xenoovs.controller.session import Session
 from xenoovs.datapath.database import BridgeState
 from xenoovs.display import span
 from xenoovs.errors import MalformedOpenFlow, NotEncodable, StandingBy, SwitchUnreachable, WireError
-from xenoovs.openflow.flow import Bundle, Cookies, ObservedFlow, output_ports
-from xenoovs.openflow.text import render_name
-from xenoovs.openflow.wire.frame import HEADER, port_number
+from xenoovs.openflow.flow import Bundle, Cookies, ObservedFlow
+from xenoovs.openflow.wire.frame import HEADER
 from xenoovs.openflow.wire.message import ALL_TABLES, names_of, numbers_of
 from xenoovs.switch import openflow
 from xenoovs.switch.stderr import rejected
@@ -161,24 +160,4 @@ def send_bundle(connection: BridgeConnection, bundle: Bundle) -> None:
         connection.is_standby = True
         raise
     except NotEncodable as unknown:
-        raise rejected(connection.bridge, None, _explain(bundle, numbers) or str(unknown)) from None
-
-
-def _explain(bundle: Bundle, numbers: Mapping[str, int]) -> str | None:
-    """Return the message of ovs-ofctl about an unknown port."""
-    for mod in bundle.mods:
-        port = mod.flow.match.in_port
-        if port is not None and not _is_known(port, numbers):
-            return f"{openflow.describe_mod(mod)} ({render_name(port)}: invalid or unknown port for in_port)"
-        for port in output_ports(mod.flow.actions):
-            if not _is_known(port, numbers):
-                return f"{openflow.describe_mod(mod)} ({render_name(port)}: output to unknown port)"
-    return None
-
-
-def _is_known(port: str, numbers: Mapping[str, int]) -> bool:
-    try:
-        port_number(port, numbers)
-    except NotEncodable:
-        return False
-    return True
+        raise rejected(connection.bridge, None, str(unknown)) from None

@@ -65,9 +65,8 @@ class Appctl:
 
     def run(self, *arguments: str, timeout_s: float = _TIMEOUT_S) -> str:
         """Run any command of ovs-vswitchd(8). Raises CommandFailed if it answers with an error."""
-        target = self.endpoint.local_rundir
         try:
-            return run(["ovs-appctl", *arguments], timeout_s=timeout_s, env={"OVS_RUNDIR": str(target)}).stdout
+            return run(["ovs-appctl", *arguments], timeout_s=timeout_s, env=self.endpoint.env).stdout
         except CommandFailed as failed:
             raise lift(failed, endpoint=self.endpoint) from None
 

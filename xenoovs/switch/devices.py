@@ -5,12 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.datapath.host import (
@@ -26,36 +24,9 @@ from xenoovs.datapath.host import (
 from xenoovs.datapath.tunnel_facts import Neighbour
 from xenoovs.errors import ParseError, SwitchError
 from xenoovs.regex import regex
-from xenoovs.switch.netns import HERE, Netns
+from xenoovs.switch.netns import HERE, Netns, Row, json_of
 from xenoovs.switch.process import run, try_run
 from xenoovs.switch.tape import asked, kernel_release, list_files, number_of, read_file, real_path
-
-# JSON as the tools of iproute2 print it: any other shape than the one that is read is a ParseError.
-
-
-Row = dict[str, Any]
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def json_of(command: str) -> Callable[[Callable[Concatenate[Any, P], T]], Callable[Concatenate[str, P], T]]:
-    """Make a function of JSON take the output of a command. No output is an empty list, as of `ip -j`.
-
-    It raises ParseError for text that is no JSON, or if a part is missing or of another type.
-    """
-
-    def decorate(read: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[str, P], T]:
-        @wraps(read)
-        def parse(text: str, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            try:
-                return read(json.loads(text) if text.strip() else [], *args, **kwargs)
-            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
-                offset = error.pos if isinstance(error, json.JSONDecodeError) else 0
-                raise ParseError(text=text, offset=offset, expected=f"JSON as `{command}` prints it") from None
-
-        return parse
-
-    return decorate
 
 
 def _rows(document: list[Row]) -> list[Row]:

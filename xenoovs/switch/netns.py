@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from xenoovs.dataclass import dataclass
 from xenoovs.datapath.fact import Fact, Unknown
@@ -55,6 +57,33 @@ def understood(text: str, parse: Callable[[str], Fact[T]]) -> Fact[T]:
         return parse(text)
     except ParseError as error:
         return Unknown(f"not understood: {error}")
+
+
+# JSON as tools print it: any other shape than the one that is read is a ParseError.
+
+
+Row = dict[str, Any]
+P = ParamSpec("P")
+
+
+def json_of(command: str) -> Callable[[Callable[Concatenate[Any, P], T]], Callable[Concatenate[str, P], T]]:
+    """Make a function of JSON take the output of a command. No output is an empty list, as of `ip -j`.
+
+    It raises ParseError for text that is no JSON, or if a part is missing or of another type.
+    """
+
+    def decorate(read: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[str, P], T]:
+        @wraps(read)
+        def parse(text: str, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return read(json.loads(text) if text.strip() else [], *args, **kwargs)
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+                offset = error.pos if isinstance(error, json.JSONDecodeError) else 0
+                raise ParseError(text=text, offset=offset, expected=f"JSON as `{command}` prints it") from None
+
+        return parse
+
+    return decorate
 
 
 # Run a command that changes the host: against the right Open vSwitch, in the right namespace.

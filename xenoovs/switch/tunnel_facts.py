@@ -24,9 +24,9 @@ from xenoovs.datapath.tunnel_facts import Neighbour, TunnelEnd, TunnelFacts
 from xenoovs.errors import CommandMissing, CommandTimeout, SwitchError, SystemFailure
 from xenoovs.regex import ASCII, MULTILINE, regex
 from xenoovs.switch.appctl import Appctl
-from xenoovs.switch.devices import NEIGHBOURS, Row, json_of, parse_neighbours
+from xenoovs.switch.devices import NEIGHBOURS, parse_neighbours
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.netns import Netns
+from xenoovs.switch.netns import Netns, Row, json_of
 from xenoovs.switch.process import try_run
 from xenoovs.switch.tape import asked, is_replaying
 

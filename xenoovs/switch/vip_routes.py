@@ -19,7 +19,7 @@ import os
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from hashlib import blake2s
 from itertools import islice
 from typing import Any
@@ -27,9 +27,10 @@ from typing import Any
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.datapath.host import Bgp
 from xenoovs.display import span
-from xenoovs.errors import CommandTimeout, SwitchError
+from xenoovs.errors import CommandTimeout, ParseError, SwitchError
 from xenoovs.model.address import Vip, family_of, prefix_text, vip_of
 from xenoovs.switch.endpoint import Endpoint, find_endpoint
+from xenoovs.switch.netns import Row, json_of
 from xenoovs.switch.process import Completed, try_run
 
 PROTOCOL = METRIC = 120
@@ -93,13 +94,10 @@ class VipRoutes:
 
     def read(self) -> frozenset[Vip]:
         """Return the VIPs that have a route. Raises VipRoutesUnusable."""
-        found = set()
-        for family in ("-4", "-6"):
-            filters = ("table", "main", "dev", self.device, "proto", str(PROTOCOL))
-            for row in _rows(self._ip("-json", family, "route", "show", *filters)):
-                with suppress(ValueError):
-                    found.add(vip_of(row.get("dst", "")))
-        return frozenset(found)
+        filters = ("table", "main", "dev", self.device, "proto", str(PROTOCOL))
+        with _understood():
+            texts = (self._ip("-json", family, "route", "show", *filters) for family in ("-4", "-6"))
+            return frozenset().union(*map(parse_vips, texts))
 
     def change(self, *, add: Iterable[Vip], remove: Iterable[Vip]) -> frozenset[Vip]:
         """Add and remove routes, and return the VIPs that have one then. Raises VipRoutesUnusable if some could not be
@@ -142,10 +140,9 @@ class VipRoutes:
         done = self._run(("ip", "-json", "-details", "link", "show", "dev", self.device))
         if done.exit_code:
             return None, False, False
-        (link, *_) = _rows(done.stdout) or [{}]
-        kind = str(link.get("linkinfo", {}).get("info_kind", "device"))
-        is_own = link.get("link") == self._peer if kind == "veth" else kind == "tun" and self._tun is not None
-        return kind, "UP" in link.get("flags", ()), is_own
+        with _understood():
+            kind, peer, is_up = parse_kind(done.stdout)
+        return kind, is_up, peer == self._peer if kind == "veth" else kind == "tun" and self._tun is not None
 
     def _opened_tun(self) -> int:
         try:
@@ -187,13 +184,29 @@ class VipRoutes:
             raise VipRoutesUnusable(str(error)) from None
 
 
-def _rows(text: str) -> list[dict[str, Any]]:
-    """Return the rows that ip(8) prints with -json. It prints nothing if there are none."""
+@json_of("ip -json route show")
+def parse_vips(routes: list[Row]) -> frozenset[Vip]:
+    """Return the VIPs among the destinations of routes."""
+    found = set()
+    for route in routes:
+        with suppress(ValueError):
+            found.add(vip_of(str(route["dst"])))
+    return frozenset(found)
+
+
+@json_of("ip -json -details link show")
+def parse_kind(links: list[Row]) -> tuple[str, str | None, bool]:
+    """Return the kind of a device, the device at its other end, and whether it is up."""
+    (link,) = links or [{}]
+    return link.get("linkinfo", {}).get("info_kind", "device"), link.get("link"), "UP" in link.get("flags", ())
+
+
+@contextmanager
+def _understood() -> Iterator[None]:
     try:
-        rows: list[dict[str, Any]] = json.loads(text or "[]")
-    except ValueError:
-        raise VipRoutesUnusable(f"ip prints no JSON, but {text[:40]!r}; it needs iproute2 4.14 or newer") from None
-    return rows
+        yield
+    except ParseError as error:
+        raise VipRoutesUnusable(f"{error}; it needs iproute2 4.14 or newer") from None
 
 
 def _advised(reason: str) -> str:
@@ -224,24 +237,28 @@ def read_bgp_routes(vips: Iterable[Vip]) -> dict[Vip, tuple[str, ...] | None]:
     routes, left = dict[Vip, tuple[str, ...] | None](), iter(vips)
     while some := tuple(islice(left, _VIPS)):
         commands = (f"show bgp {_family(vip)} unicast {prefix_text(vip)} json" for vip in some)
-        documents = list(_documents(_vtysh(*commands)))
-        if len(documents) != len(some):
-            raise FrrUnavailable("vtysh answers in another form than that of FRR 8; `show bgp ... json` is not JSON")
-        routes.update(zip(some, map(_peers, documents), strict=True))
+        with _as_of_frr():
+            routes.update(zip(some, map(_peers, _documents(_vtysh(*commands))), strict=True))
     return routes
+
+
+@contextmanager
+def _as_of_frr() -> Iterator[None]:
+    try:
+        yield
+    except (AttributeError, TypeError, ValueError):
+        reason = "vtysh answers in another form than that of FRR 8; `show bgp ... json` is not JSON"
+        raise FrrUnavailable(reason) from None
 
 
 def read_bgp(vips: Iterable[Vip]) -> Fact[Bgp]:
     """Return the neighbours of bgpd, and the VIPs that its configuration would announce once they have a route."""
     try:
-        (summary,) = _documents(_vtysh("show bgp summary json")) or ({},)
+        with _as_of_frr():
+            peers = _sessions(*_documents(_vtysh("show bgp summary json")))
         config = _vtysh("show running-config bgpd")
-    except (FrrUnavailable, ValueError) as problem:
+    except FrrUnavailable as problem:
         return Unknown(str(problem))
-    peers: dict[str, bool] = {}
-    for family in summary.values():
-        for name, peer in family.get("peers", {}).items() if isinstance(family, Mapping) else ():
-            peers[name] = peers.get(name, False) or peer.get("state") == "Established"
     allowed = {name for name in ("ipv4", "ipv6") if re.search(r"^  redistribute kernel", _section(config, name), re.M)}
     named = set(re.findall(r"^  network (\S+)", config, re.M))
     return Bgp(
@@ -249,6 +266,15 @@ def read_bgp(vips: Iterable[Vip]) -> Fact[Bgp]:
         others=tuple(name for name, is_up in peers.items() if not is_up),
         refused=tuple(str(vip) for vip in vips if _family(vip) not in allowed and prefix_text(vip) not in named),
     )
+
+
+def _sessions(summary: Mapping[str, Any]) -> dict[str, bool]:
+    """Return neighbour -> whether a session is established, in any family."""
+    peers: dict[str, bool] = {}
+    for family in summary.values():
+        for name, peer in family.get("peers", {}).items() if isinstance(family, Mapping) else ():
+            peers[name] = peers.get(name, False) or peer.get("state") == "Established"
+    return peers
 
 
 def _section(config: str, family: str) -> str:

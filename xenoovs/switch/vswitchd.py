@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.database import Database
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.datapath.host import Daemon, OffloadHistory, OffloadState
-from xenoovs.errors import ParseError, SwitchError
+from xenoovs.errors import SwitchError
 from xenoovs.regex import MULTILINE, regex
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint, pid_of, stat_of
-from xenoovs.switch.netns import HERE, Netns, understood
+from xenoovs.switch.netns import HERE, Netns, Row, json_of, understood
 from xenoovs.switch.tape import asked, number_of, read_link
 
 _PROC = Path("/proc")
@@ -172,22 +170,14 @@ def parse_flow_limit(upcall_show: str) -> Fact[int]:
     return min(found) if found else Unknown("`ovs-appctl upcall/show` shows no limit")
 
 
-def parse_offload_show(text: str) -> tuple[bool, dict[str, str]]:
-    """`ovs-appctl --format json dpif/offload/show` (3.7): is it on, and port -> provider. Raises ParseError."""
-    try:
-        document = json.loads(text)
-        if not isinstance(enabled := document["enabled"], bool):
-            raise TypeError
-    except (LookupError, RecursionError, TypeError, ValueError) as error:
-        raise ParseError(text=text, offset=getattr(error, "pos", 0), expected="a JSON object with `enabled`") from None
-    datapaths = (value for value in document.values() if isinstance(value, dict))
-    return enabled, {port: name for datapath in datapaths for name, port in _ports(datapath)}
-
-
-def _ports(datapath: Mapping[str, Any]) -> list[tuple[str, str]]:
-    providers = datapath.get("providers")
-    rows = providers.items() if isinstance(providers, dict) else ()
-    return [(name, port) for name, row in rows if isinstance(row, dict) for port in row.get("ports") or {}]
+@json_of("ovs-appctl --format json dpif/offload/show")
+def parse_offload_show(document: Row) -> tuple[bool, dict[str, str]]:
+    """Return whether offload is on, and port -> provider, in the answer of `dpif/offload/show` (3.7)."""
+    if not isinstance(enabled := document["enabled"], bool):
+        raise TypeError("`enabled` is neither true nor false")
+    datapaths = [value for value in document.values() if isinstance(value, dict)]
+    providers = (pair for datapath in datapaths for pair in datapath.get("providers", {}).items())
+    return enabled, {port: name for name, row in providers for port in row.get("ports", {})}
 
 
 def judge_offload(*, upcall_show: str, statistics: Fact[str], history: Fact[OffloadHistory]) -> Fact[OffloadState]:
