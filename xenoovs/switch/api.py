@@ -152,6 +152,14 @@ class PortCheck:
         return self.state
 
 
+def find_bridge(states: Sequence[BridgeState], bridge: str) -> BridgeState:
+    """Return the bridge of this name. Raises BridgeMissing."""
+    for state in states:
+        if state.name == bridge:
+            return state
+    raise BridgeMissing(bridge=bridge, present=(state.name for state in states))
+
+
 def require_not_of_ovn(state: BridgeState) -> None:
     """Raise BridgeOfOvn for a bridge whose flows ovn-controller writes: it deletes those of other programs."""
     if state.ovn is not None and state.ovn.is_owner:
@@ -165,9 +173,7 @@ def check_ports(
     any. `tunnels`: those of `ports` that xenoovs can make. Raises BridgeMissing, BridgeOfOvn, OtherDatapath,
     SwitchError."""
     states = switch.bridges()
-    state = next((candidate for candidate in states if candidate.name == bridge), None)
-    if state is None:
-        raise BridgeMissing(bridge=bridge, present=(candidate.name for candidate in states))
+    state = find_bridge(states, bridge)
     require_not_of_ovn(state)
     if datapath_id is not None and state.datapath_id != f"{datapath_id:016x}":
         raise OtherDatapath(bridge=bridge, wanted=f"{datapath_id:016x}", found=state.datapath_id)

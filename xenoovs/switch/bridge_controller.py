@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from xenoovs.errors import BridgeMissing, ControllerPresent
-from xenoovs.switch.api import require_not_of_ovn
+from xenoovs.errors import ControllerPresent
+from xenoovs.switch.api import find_bridge, require_not_of_ovn
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.ovsdb import read_bridges
 from xenoovs.switch.process import run_vsctl
@@ -24,11 +24,9 @@ def attach(endpoint: Endpoint, bridge: str, *, target: str, beside: frozenset[st
     """Connect `bridge` to `target`, such as `unix:xenoovs.controller`, with fail_mode secure. `beside`: other
     controllers that may stay; None for any. Raises BridgeMissing, BridgeOfOvn, CommandFailed; ControllerPresent:
     nothing was changed."""
-    states = {state.name: state for state in read_bridges(endpoint)}
-    if bridge not in states:
-        raise BridgeMissing(bridge=bridge, present=states)
-    require_not_of_ovn(states[bridge])
-    present = [controller.target for controller in states[bridge].controllers]
+    state = find_bridge(read_bridges(endpoint), bridge)
+    require_not_of_ovn(state)
+    present = [controller.target for controller in state.controllers]
     strangers = [] if beside is None else sorted(set(present) - {target} - beside)
     if strangers:
         raise ControllerPresent(bridge=bridge, present=strangers)

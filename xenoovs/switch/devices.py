@@ -129,8 +129,21 @@ _PAGE_SIZE = regex(r"hugepages-([0-9]{1,10})kB")
 def read_kernel(modules: Iterable[str], *, root: Path = Path("/"), release: str | None = None) -> KernelFacts:
     """Return the facts about the running kernel. `root`: of its files. `release`: as in uname(2)."""
     name = release if release is not None else kernel_release()
-    has_tc_chains = read_tc_chains(root=root, release=name)
-    return KernelFacts(name, _modules(tuple(modules), root=root, release=name), _hugepages(root), has_tc_chains)
+    options = _options(root, name)
+    found = _modules(tuple(modules), options or {}, root=root, release=name)
+    return KernelFacts(name, found, _hugepages(root), _has_tc_chains(options, name))
+
+
+def read_tc_chains() -> Fact[bool]:
+    """Return whether traffic control can pass the last chain to Open vSwitch, so that chains are offloaded."""
+    return _has_tc_chains(_options(Path("/"), release := kernel_release()), release)
+
+
+def _has_tc_chains(options: dict[str, str] | None, release: str) -> Fact[bool]:
+    if options is None:
+        return Unknown(f"neither /boot/config-{release} nor /proc/config.gz shows how the kernel was built")
+    # It depends on NET_CLS_ACT alone, and is no module (net/sched/Kconfig).
+    return options.get("CONFIG_NET_TC_SKB_EXT") == "y"
 
 
 def device_pci(device: str, *, root: Path = Path("/")) -> str | None:
@@ -149,12 +162,11 @@ def _hugepages(root: Path) -> Fact[int]:
     return sum(sizes) if sizes else Unknown("/sys/kernel/mm/hugepages cannot be read")
 
 
-def _modules(names: tuple[str, ...], *, root: Path, release: str) -> Fact[dict[str, bool]]:
+def _modules(names: tuple[str, ...], options: dict[str, str], *, root: Path, release: str) -> Fact[dict[str, bool]]:
     """Return for each module whether the kernel has it, without modules for which this cannot be read."""
     loaded = read_file(root / "proc/modules")
     library = root / "lib/modules" / release
     built_in, on_disk = read_file(library / "modules.builtin"), read_file(library / "modules.dep")
-    options = _options(root, release)
     if loaded is None and built_in is None and not options:
         return Unknown("neither /proc/modules nor modules.builtin nor the kernel's configuration can be read")
     present = {line.partition(" ")[0] for line in (loaded or "").splitlines()}
@@ -169,11 +181,30 @@ def _modules(names: tuple[str, ...], *, root: Path, release: str) -> Fact[dict[s
     return found
 
 
-def _options(root: Path, release: str) -> dict[str, str]:
-    """Return the kernel's configuration: option -> `y`, `m` or `n`."""
-    text = read_file(root / "boot" / f"config-{release}") or _running_config(root) or ""
+_MAX_BYTES = 4 << 20
+"""Debian's has 0.3 MB."""
+
+
+def _options(root: Path, release: str) -> dict[str, str] | None:
+    """Return how the kernel was built: option -> `y`, `m` or `n`; None if no file shows it."""
+    places = (f"boot/config-{release}", f"lib/modules/{release}/config", f"lib/modules/{release}/build/.config")
+    texts = (read_file(root / place) for place in places)
+    text = next((text for text in texts if text is not None), None)
+    if text is None and (text := _running_config(root)) is None:
+        return None
     unset = re.findall(r"^# (CONFIG_\w+) is not set$", text, re.MULTILINE)
     return dict.fromkeys(unset, "n") | dict(re.findall(r"^(CONFIG_\w+)=([ym])$", text, re.MULTILINE))
+
+
+def _running_config(root: Path) -> str | None:
+    path = root / "proc/config.gz"
+
+    def unpack() -> str | None:
+        with suppress(OSError, EOFError), gzip.open(path) as file:
+            return file.read(_MAX_BYTES).decode(errors="replace")
+        return None
+
+    return asked(("zcat", str(path)), unpack)
 
 
 def _module_name(line: str) -> str:
@@ -283,43 +314,6 @@ def parse_sysctls(text: str) -> dict[str, int]:
         raise ParseError(text=text, offset=0, expected=f"{2 * len(_KEYS)} numbers, one a line")
     values = [int(line) for line in lines]
     return {key: max(values[2 * i : 2 * i + 2]) for i, key in enumerate(_KEYS)}
-
-
-# Options that the running kernel was built with.
-
-
-_MAX_BYTES = 4 << 20
-"""Debian's has 0.3 MB."""
-
-
-def read_tc_chains(*, root: Path = Path("/"), release: str | None = None) -> Fact[bool]:
-    """Return whether traffic control can pass the last chain to Open vSwitch, so that chains are offloaded.
-
-    `release`: as in uname(2); None for the running kernel. `root`: of the kernel's files.
-    """
-    name = release if release is not None else kernel_release()
-    for place in (f"boot/config-{name}", f"lib/modules/{name}/config", f"lib/modules/{name}/build/.config"):
-        if (text := read_file(root / place)) is not None:
-            return _has(text, "CONFIG_NET_TC_SKB_EXT")
-    if (text := _running_config(root)) is not None:
-        return _has(text, "CONFIG_NET_TC_SKB_EXT")
-    return Unknown(f"neither /boot/config-{name} nor /proc/config.gz shows how the kernel was built")
-
-
-def _running_config(root: Path) -> str | None:
-    path = root / "proc/config.gz"
-
-    def unpack() -> str | None:
-        with suppress(OSError, EOFError), gzip.open(path) as file:
-            return file.read(_MAX_BYTES).decode(errors="replace")
-        return None
-
-    return asked(("zcat", str(path)), unpack)
-
-
-def _has(text: str, option: str) -> bool:
-    # It depends on NET_CLS_ACT alone, and is no module (net/sched/Kconfig).
-    return f"\n{option}=y\n" in f"\n{text}\n"
 
 
 # Packets that ports received for the CPU, by ip-stats(8), ethtool(8) or sysfs. What `rx_packets` of a port in switchdev

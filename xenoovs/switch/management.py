@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from xenoovs.dataclass import dataclass
 from xenoovs.datapath.database import BridgeState
 from xenoovs.datapath.fact import Fact, Unknown
-from xenoovs.errors import BridgeMissing, CommandFailed, CommandMissing, NotEncodable, SwitchError, UnknownTableName
+from xenoovs.errors import CommandFailed, CommandMissing, NotEncodable, SwitchError, UnknownTableName
 from xenoovs.openflow.flow import FOREIGN, OURS, Bundle, CookieMask, Cookies, ObservedFlow, is_foreign
 from xenoovs.openflow.group import group_number, parse_group_dump, resolved, resolved_text
 from xenoovs.openflow.text import parse_dump, parse_name, render_bundle, render_flow
 from xenoovs.regex import MULTILINE, regex
+from xenoovs.switch.api import find_bridge
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.openflow import (
@@ -146,11 +147,7 @@ class ManagementSwitch:
         return states
 
     def describe(self, bridge: str) -> BridgeState:
-        states = self.bridges()
-        for state in states:
-            if state.name == bridge:
-                return state
-        raise BridgeMissing(bridge=bridge, present=(state.name for state in states))
+        return find_bridge(self.bridges(), bridge)
 
     def incarnation(self, bridge: str) -> str | None:
         return self.endpoint.incarnation(bridge)

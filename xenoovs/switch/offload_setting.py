@@ -9,8 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from xenoovs.dataclass import dataclass
-from xenoovs.datapath.database import Database
+from xenoovs.dataclass import asdict, dataclass
 from xenoovs.datapath.fact import Unknown
 from xenoovs.errors import BridgeMissing, OffloadUnchanged, OpenFlowVersionDisabled, SwitchError
 from xenoovs.regex import regex
@@ -35,7 +34,7 @@ class OffloadSwitch:
 
     def is_as(self, *, wanted: bool) -> bool:
         """Return whether the database has the setting, and the running ovs-vswitchd obeys it."""
-        return (_value(read_database(self.endpoint)) == "true") == wanted and self._in_effect() is wanted
+        return (read_database(self.endpoint).config.get(_KEY) == "true") == wanted and self._in_effect() is wanted
 
     def require_safe(self, *, wanted: bool) -> None:
         """Raise SwitchError, with what to do, if the change could lose more than some packets."""
@@ -68,8 +67,8 @@ class OffloadSwitch:
         with self._journal.held():
             self._settle()
             process = find_process(self.endpoint)
-            facts = {"pid": process.pid, "started": process.started} if process else {}
-            self._journal.write({**facts, "wanted": wanted, "before": _value(read_database(self.endpoint))})
+            facts = asdict(process) if process else {}
+            self._journal.write({**facts, "wanted": wanted, "before": read_database(self.endpoint).config.get(_KEY)})
             try:
                 done = restart(lambda: self._set("true" if wanted else "false"))
             finally:
@@ -91,7 +90,7 @@ class OffloadSwitch:
         if facts is None:
             return False
         process = find_process(self.endpoint)
-        is_same = process is not None and (facts.get("pid"), facts.get("started")) == (process.pid, process.started)
+        is_same = process is not None and asdict(process).items() <= facts.items()
         if is_same and self._in_effect() is not facts.get("wanted"):
             before = facts.get("before")
             if before is not None and not isinstance(before, str):
@@ -121,7 +120,3 @@ class OffloadSwitch:
     @property
     def _journal(self) -> UndoJournal:
         return UndoJournal(self.endpoint.local_rundir, OFFLOAD)
-
-
-def _value(database: Database) -> str | None:
-    return database.config.get(_KEY)

@@ -284,7 +284,7 @@ def _text_of(error: OSError) -> str:
 
 
 def database_of(tables: Tables) -> Database:
-    switch = next(iter(tables["Open_vSwitch"].values()), {})
+    switch = _switch(tables)
     return Database(
         config=dict(sorted(_map(switch.get("other_config")).items())),
         bridges=bridges_of(tables),
@@ -295,15 +295,18 @@ def database_of(tables: Tables) -> Database:
     )
 
 
+def _switch(tables: Tables) -> dict[str, Any]:
+    """Return the one row of table Open_vSwitch; empty if this reader lacks it."""
+    return next(iter(tables.get("Open_vSwitch", {}).values()), {})
+
+
 def _chassis(tables: Tables) -> tuple[OvnChassis, ...]:
-    switch = next(iter(tables.get("Open_vSwitch", {}).values()), {})
-    return chassis_of(_map(switch.get("external_ids")))
+    return chassis_of(_map(_switch(tables).get("external_ids")))
 
 
 def bridges_of(tables: Tables) -> tuple[BridgeState, ...]:
     """Return the bridges, sorted by name, with defaults for missing columns."""
-    switch = next(iter(tables.get("Open_vSwitch", {}).values()), {})
-    config = _map(switch.get("other_config"))
+    config = _map(_switch(tables).get("other_config"))
     offload, chassis = config.get("hw-offload"), _chassis(tables)
     bridges = (
         BridgeState(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -16,8 +16,8 @@ from xenoovs.regex import regex
 from xenoovs.switch.api import Switch, require_ports
 from xenoovs.switch.endpoint import DEFAULT_RUNDIR, Endpoint
 from xenoovs.switch.management import Ofctl
-from xenoovs.switch.process import run, try_run
-from xenoovs.switch.restore_wait import waiting_for_flows
+from xenoovs.switch.process import run, run_vsctl, try_run
+from xenoovs.switch.watchdog import RollbackWatchdog, retry
 
 RESTART_WARNING = """\
 A restart removes all flows and restores them, foreign ones too; packets are
@@ -56,6 +56,34 @@ def _unit() -> str:
         f"systemd knows neither {' nor '.join(_UNITS)}, so Open vSwitch was not restarted; restart it "
         "yourself, then run `xenoovs apply`"
     )
+
+
+# `other_config:flow-restore-wait` (ovs-vswitchd.conf.db(5)): a new ovs-vswitchd leaves the datapath's flows alone and
+# takes no packets from it until the flows are back. The setting must not stay, or Open vSwitch would wait for ever.
+
+
+_WAIT = ("set", "Open_vSwitch", ".", "other_config:flow-restore-wait=true")
+_FORGET = ("remove", "Open_vSwitch", ".", "other_config", "flow-restore-wait")
+_VSCTL_TIMEOUT_S = 10
+
+
+@contextmanager
+def waiting_for_flows(db: str) -> Iterator[None]:
+    """Open vSwitch waits for its flows when it starts, until the context ends for any reason.
+
+    After a normal end ovs-vswitchd has read that it need not wait any more. Call it in a process without other threads.
+    Raises SwitchError, also if the database does not answer for a minute, so that the setting stays.
+    """
+    # From here on the watchdog removes it, also when this process is killed.
+    watchdog = RollbackWatchdog(lambda: run_vsctl(db, "--no-wait", *_FORGET, timeout_s=_VSCTL_TIMEOUT_S))
+    try:
+        run_vsctl(db, "--no-wait", *_WAIT, timeout_s=_VSCTL_TIMEOUT_S)
+        yield
+        with suppress(SwitchError):
+            # Without --no-wait: returns when ovs-vswitchd has seen it (ovs-vsctl(8)).
+            run_vsctl(db, *_FORGET, timeout_s=_VSCTL_TIMEOUT_S)
+    finally:
+        watchdog.undo()
 
 
 # All flows and groups of a bridge, also foreign ones, as text that Open vSwitch reads as it was printed.
@@ -189,21 +217,11 @@ def _put_back(
     for bridge, tables in saved.items():
         try:
             # The bridge, its socket and its ports come back one after the other.
-            _retry(partial(_restore, switch, endpoint, bridge, tables), deadline=deadline)
+            retry(partial(_restore, switch, endpoint, bridge, tables), deadline=deadline, pause_s=_STEP_S)
         except SwitchError as error:
             failed[bridge] = str(error)
     if failed:
         raise FlowsNotRestored(reasons=failed, files={name: str(_file(directory, name)) for name in failed})
-
-
-def _retry(action: Callable[[], object], *, deadline: float) -> None:
-    """Repeat `action` until it raises no SwitchError, for the last time at the `deadline` (time.monotonic())."""
-    while time.monotonic() < deadline:
-        with suppress(SwitchError):
-            action()
-            return
-        time.sleep(_STEP_S)
-    action()
 
 
 def _restore(switch: Switch, endpoint: Endpoint, bridge: str, saved: SavedTables) -> None:

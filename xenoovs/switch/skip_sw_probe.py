@@ -94,12 +94,9 @@ class FlowerRule:
     options: tuple[Attribute, ...]
 
     @property
-    def in_hw(self) -> bool:
-        return bool(self.flags & _IN_HW)
-
-    @property
-    def skip_hw(self) -> bool:
-        return bool(self.flags & _SKIP_HW)
+    def is_refused(self) -> bool:
+        """Return whether the driver does not have the rule, although it was asked to."""
+        return not self.flags & (_IN_HW | _SKIP_HW)
 
 
 def parse_rule(body: bytes) -> FlowerRule | None:
@@ -171,13 +168,12 @@ def _lasting_actions(payload: bytes, *, is_compared: bool) -> bytes:
 
 def _lasting_action(payload: bytes, *, is_compared: bool) -> bytes:
     """Return an action without its cookie, by which Open vSwitch would take the rule for one of its megaflows."""
-    attributes = decode_attributes(payload)
-    name = (find_attribute(attributes, _ACT_KIND) or b"").rstrip(b"\0").decode("ascii", "replace")
     kept = (_ACT_KIND, _ACT_OPTIONS, _ACT_HW_STATS)
-    rest = [attribute for attribute in attributes if kind_of(attribute) in kept]
+    attributes = [attribute for attribute in decode_attributes(payload) if kind_of(attribute) in kept]
+    name = (find_attribute(attributes, _ACT_KIND) or b"").rstrip(b"\0").decode("ascii", "replace")
     return encode_attributes(
         (kind, _parameters(name, data, is_compared=is_compared) if kind_of((kind, data)) == _ACT_OPTIONS else data)
-        for kind, data in rest
+        for kind, data in attributes
     )
 
 
@@ -295,7 +291,7 @@ class SkipSwProber:
         return {
             cookie: self._try_near(rule, device, ifindex, free, _above(bodies))
             for cookie, rule in found.items()
-            if cookie in cookies and not rule.in_hw and not rule.skip_hw
+            if cookie in cookies and rule.is_refused
         }
 
     def _try_near(
@@ -308,19 +304,20 @@ class SkipSwProber:
         """
         answers = list[DriverAnswer]()
         for tried in near:
-            answers.append(self._try(_trial_of(rule, device, ifindex, preference=tried), rule))
+            answers.append(self._try(rule, device, ifindex, tried))
             if not answers[-1].is_about_trial:
                 break
         # The first preference is the nearest one to that of the rule.
         answer = answers[0] if answers[-1].is_about_trial else answers[-1]
         if answer.is_accepted and above is not None and rule.preference > tried:
-            as_high = self._try(_trial_of(rule, device, ifindex, preference=above), rule)
+            as_high = self._try(rule, device, ifindex, above)
             if as_high.error is not None and as_high.is_about_trial:
                 answer = replace(as_high, is_about_trial=False)
         words = dict.fromkeys(each.message for each in answers if each.message not in (None, answer.message))
         return replace(answer, further=tuple(filter(None, words)))
 
-    def _try(self, trial: _Trial, rule: FlowerRule) -> DriverAnswer:
+    def _try(self, rule: FlowerRule, device: str, ifindex: int, preference: int) -> DriverAnswer:
+        trial = _Trial(device, ifindex, rule.ifindex, rule.parent, preference, rule.protocol, rule.chain)
         body = trial.body((TCA_OPTIONS, trial_options(rule)))
         self._journal.write(asdict(trial))
         try:
@@ -342,7 +339,7 @@ class SkipSwProber:
         try:
             trial = _Trial(**facts)  # type: ignore[arg-type]  # a wrong one cannot be packed
             body, index = trial.body(), _ifindex(trial.device)
-        except (TypeError, struct.error):
+        except (TypeError, ValueError, struct.error):
             raise self._journal.malformed() from None
         # A device that is gone took its rules with it, and its number may be another one's by now.
         if index == trial.device_index:
@@ -375,10 +372,6 @@ class SkipSwProber:
             return list(self.netlink.dump(kind, body))
         except Refused as refused:
             raise SwitchError(f"the kernel does not list its traffic control rules: {refused}; run as root") from None
-
-
-def _trial_of(rule: FlowerRule, device: str, device_index: int, *, preference: int) -> _Trial:
-    return _Trial(device, device_index, rule.ifindex, rule.parent, preference, rule.protocol, rule.chain)
 
 
 def _above(bodies: Iterable[bytes]) -> int | None:

@@ -85,7 +85,7 @@ class UndoJournal:
             facts = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise SwitchError(f"cannot read {self.path}: {error}; inspect the file, then remove it") from None
         if not isinstance(facts, dict):
             raise self.malformed()

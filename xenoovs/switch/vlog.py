@@ -109,7 +109,7 @@ class OffloadLog:
         facts = self._journal.read()
         if facts is None:
             return False
-        if process is not None and (facts.get("pid"), facts.get("started")) == (process.pid, process.started):
+        if process is not None and asdict(process).items() <= facts.items():
             self._restore(_noted_modules(facts, self._journal))
         # The levels of a process end with it.
         self._journal.erase()

@@ -212,13 +212,7 @@ def read_daemon(endpoint: Endpoint) -> Fact[Daemon]:
     if isinstance(shown, Unknown):
         return shown
     offload, history = _offload(endpoint, upcall_show=shown)
-    version = _appctl(endpoint, "version")
-    return Daemon(
-        offload=offload,
-        history=history,
-        flow_limit=parse_flow_limit(shown),
-        version=None if isinstance(version, Unknown) else parse_version(version),
-    )
+    return Daemon(offload, history, parse_flow_limit(shown), read_version(endpoint))
 
 
 def read_version(endpoint: Endpoint) -> str | None:

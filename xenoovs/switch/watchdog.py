@@ -151,13 +151,17 @@ def _is_kept(pipe: int) -> bool:
 
 
 def _undone(undo: Callable[[], object]) -> int:
-    give_up_s = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            undo()
-        except XenoovsError:
-            if time.monotonic() > give_up_s:
-                return _FAILED
-            time.sleep(_RETRY_S)
-        else:
-            return _UNDONE
+    with suppress(XenoovsError):
+        retry(undo, deadline=time.monotonic() + _PATIENCE_S, pause_s=_RETRY_S)
+        return _UNDONE
+    return _FAILED
+
+
+def retry(action: Callable[[], object], *, deadline: float, pause_s: float) -> None:
+    """Repeat `action` until it raises no XenoovsError, for the last time at the `deadline` (time.monotonic())."""
+    while time.monotonic() < deadline:
+        with suppress(XenoovsError):
+            action()
+            return
+        time.sleep(pause_s)
+    action()

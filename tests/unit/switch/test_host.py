@@ -38,7 +38,6 @@ from xenoovs.switch.devices import (
     parse_sysctls,
     read_kernel,
     read_port_packets,
-    read_tc_chains,
 )
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.ovsdb import read_database
@@ -394,11 +393,11 @@ _ON, _OFF = "CONFIG_NET_SCHED=y\nCONFIG_NET_TC_SKB_EXT=y\n", "# CONFIG_NET_TC_SK
 @pytest.mark.parametrize(("text", "is_on"), [(_ON, True), (_OFF, False), ("CONFIG_NET_TC_SKB_EXT_X=y\n", False)])
 def test_files_of_distributions_and_the_kernel_itself(place: str, text: str, is_on: bool, tmp_path: Path) -> None:
     _write(tmp_path / place, gzip.compress(text.encode()) if place.endswith(".gz") else text)
-    assert read_tc_chains(root=tmp_path, release="6.1") is is_on
+    assert read_kernel((), root=tmp_path, release="6.1").has_tc_chains is is_on
 
 
 def test_a_host_without_a_kernel_configuration(tmp_path: Path) -> None:
-    found = read_tc_chains(root=tmp_path, release="6.1")
+    found = read_kernel((), root=tmp_path, release="6.1").has_tc_chains
     assert isinstance(found, Unknown)
     assert found.reason == "neither /boot/config-6.1 nor /proc/config.gz shows how the kernel was built"
 

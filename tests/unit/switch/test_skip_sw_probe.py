@@ -200,8 +200,7 @@ def test_rules_in_hardware_and_not() -> None:
     rule, refused = _rule(ACCEPTED), _rule(UNSUPPORTED_KEY)
     assert (rule.ifindex, rule.parent) == (2, INGRESS_PARENT)
     assert (rule.preference, rule.protocol, rule.handle) == (2, 0x0800, 1)
-    assert (rule.in_hw, rule.skip_hw, rule.chain) == (True, False, 0)
-    assert (refused.in_hw, refused.skip_hw) == (False, False)
+    assert (rule.is_refused, refused.is_refused, rule.chain) == (False, True, 0)
     assert cookie_of_ufid("747874e0-ef68-432c-b711-33f2e69911dd") == REFUSED_COOKIE
     actions = _actions(rule.options)
     assert (6 in actions["pedit"], actions["mirred"][6]) == (False, rule.cookie), "of the first action that has one"
@@ -307,7 +306,14 @@ def test_a_device_that_is_gone_took_the_rule_with_it(killed: FakeKernel) -> None
     assert _is_clean(killed, before)
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"device": "lo"}', '{"device": 1, "x": 2}'])
+_NO_NAME = (
+    '{"device": "\\u0000", "device_index": 1, "ifindex": 1, "parent": 1, "preference": 1, "protocol": 1, "chain": 0}'
+)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "[" * 100_000, '{"device": "lo"}', '{"device": 1, "x": 2}', _NO_NAME], ids=lambda text: text[:9]
+)
 def test_a_foreign_note_is_ignored(text: str, path: Path) -> None:
     path.with_name("xenoovs-trial.json").write_text(text)
     with pytest.raises(SwitchError, match=r"xenoovs-trial\.json"):
