@@ -229,5 +229,8 @@ def _run(arguments: list[str]) -> int:
         if isinstance(error, BrokenPipeError):
             # The reader (`| head`) has ended.
             return EXIT_FAILED
-        return fail(XenoovsError(f"{error.filename or 'output'}: {error.strerror}"))
+        problem = XenoovsError(f"{error.filename or 'output'}: {error.strerror}")
+        if isinstance(error, PermissionError) and os.geteuid() != 0:
+            problem.hint = "Run the same command with `sudo`."
+        return fail(problem)
     return status if isinstance(status, int) else EXIT_OK

@@ -20,8 +20,6 @@ from xenoovs.terminal.output import answer, echo
 from xenoovs.terminal.reach import endpoint, where_of
 
 _HOST_PORT, _UPLINK = "pf0hpf", "p0"
-
-
 _DEVICE = config_value("device")
 """Checks the name of a bridge or a port, which becomes part of a script."""
 

@@ -210,7 +210,6 @@ def _require_same_namespace(local: ManagementSwitch, target: str) -> None:
 
 # The engines of agents, for both ways to reach the switch.
 
-
 _ONCE_TIMEOUT_S = 30.0
 """How long `agent --once` waits for the bridge to connect."""
 

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
-FILE = click.Path(allow_dash=True, path_type=Path)
-"""A file to read; `-` is standard input."""
+FILE = click.Path(readable=False, allow_dash=True, path_type=Path)
+"""A file to read, which the command itself tries; `-` is standard input."""
 
 
 def _needed_config(context: click.Context, _parameter: click.Parameter, given: Path | None) -> Path | None:

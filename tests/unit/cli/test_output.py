@@ -52,6 +52,24 @@ def test_an_output_that_cannot_be_written_is_an_error_without_a_traceback(where:
     assert (done.returncode, done.stderr) == (1, told)
 
 
+def test_bug_who_lacks_the_right_to_a_file_was_not_told_what_to_do(tmp_path: Path) -> None:
+    config = tmp_path / "of-root.yaml"
+    config.touch(mode=0)
+    told = StringIO()
+    # Before, as its modules may be where only root may read.
+    run(["validate", str(CONFIG)])
+    os.seteuid(65534 if os.geteuid() == 0 else os.geteuid())
+    try:
+        with redirect_stderr(told):
+            status = run(["validate", str(config)])
+    finally:
+        os.seteuid(os.getuid())
+    assert (status, told.getvalue()) == (
+        1,
+        f"error: {config}: Permission denied\nRun the same command with `sudo`.\n",
+    )
+
+
 GOLDEN = Path(__file__).parents[2] / "golden" / "verify"
 CONFIG = GOLDEN / "dns.yaml"
 CLEAR, TITLE, C1, HIDDEN = "\x1b[2J", "\x1b]0;owned\x07", "\x9b2J", "\x1b[8m"
