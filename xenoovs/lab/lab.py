@@ -216,7 +216,7 @@ def read_state(place: Path) -> LabState | None:
         return None
     except PermissionError:
         raise LabError(f"{place} belongs to root: run the same command with `sudo`") from None
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         raise UnreadableLab(
             f"{place / _STATE} is not the state of a lab of this version; "
             f"`xenoovs lab down --lab {place.name}` removes the lab"

@@ -255,7 +255,7 @@ class Place:
                     self._accept(json.loads(line))
 
     def _begins(self, line: bytearray) -> bool:
-        with suppress(ValueError, AttributeError):
+        with suppress(ValueError, AttributeError, RecursionError):
             return bool(json.loads(line).get("ready") == self._token)
         return False
 

@@ -419,7 +419,7 @@ class StoreClient(_Reading):
             attempt.is_committed = True
         elif status == Transaction.ERROR:
             reason = transaction.get_error()
-            with suppress(ValueError):
+            with suppress(AttributeError, LookupError, RecursionError, ValueError):
                 # An error of RFC 7047, 3.1.
                 document = json.loads(reason)
                 reason = str(document.get("details") or document["error"])

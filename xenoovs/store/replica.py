@@ -377,5 +377,5 @@ class MessageParser:
         """Return the message; a text with the error if it is no JSON."""
         try:
             return json.loads("".join(self._parts))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return f"no JSON: {error}"

@@ -33,7 +33,7 @@ from tests.snapshots import snapshot
 from tests.unix_http import ask
 from xenoovs.agent.control import app, handlers, limits
 from xenoovs.agent.control.auth import TokenAuth, read_token
-from xenoovs.agent.control.client import READS
+from xenoovs.agent.control.client import READS, Client
 from xenoovs.agent.control.files import (
     AgentPaths,
     BridgeLocks,
@@ -46,7 +46,7 @@ from xenoovs.agent.control.schemas import READY_PATH, openapi_document
 from xenoovs.agent.control.serve import ApiListener, open_port
 from xenoovs.agent.control.xenoflow import xenoflow_document, xenoflow_routes
 from xenoovs.agent.snapshot_builder import service_views
-from xenoovs.errors import AgentRuns, ListenError, RequestRefused
+from xenoovs.errors import AgentMissing, AgentRuns, ListenError, RequestRefused
 from xenoovs.log import LOGGER
 from xenoovs.migrate.xenoflow import read_xenoflow
 from xenoovs.show.snapshot import Counted, FleetMembership, ServiceView
@@ -643,3 +643,24 @@ def test_packets_of_hardware_and_software_are_added_over_services() -> None:
     rows: Any = xenoflow_document(replace(shown, services=(shown.services[0], again)))["backends"]
     assert rows[0] == {"name": busy.name, "mac_address": busy.mac, "packetsProcessed": "9001007"}
     assert sum(row["name"] == busy.name for row in rows) == 1
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"number":', b"\xff"])
+def test_bug_json_of_another_program_was_a_traceback(body: bytes, tmp_path: Path) -> None:
+    def serve() -> None:
+        for _ in range(2):
+            with listener.accept()[0] as connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "agent.sock"))
+        listener.listen()
+        server = threading.Thread(target=serve)
+        server.start()
+        client = Client(tmp_path / "agent.sock")
+        with pytest.raises(AgentMissing, match="another program answered"):
+            client.ask("status")
+        with pytest.raises(AgentMissing, match="another program answered"):
+            list(client.events(0))
+        server.join(PATIENCE_S)

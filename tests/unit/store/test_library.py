@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.patience import eventually
 from xenoovs.errors import StoreError, StoreUnreachable
 from xenoovs.store.client import CommitOutcome, StoreClient
-from xenoovs.store.replica import Replica, StoreSession, WholeCharacters, open_session
+from xenoovs.store.replica import MessageParser, Replica, StoreSession, WholeCharacters, open_session
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.view import Changes
 
@@ -172,3 +172,10 @@ class _Source:
 
 class _Pieces(WholeCharacters, _Source):
     """A stream whose bytes come in pieces."""
+
+
+@pytest.mark.parametrize("text", ['{"id":x}', '{"id":' + "[" * 100_000 + "}"])
+def test_bug_a_message_of_any_depth_is_refused_as_no_json(text: str) -> None:
+    parser = MessageParser()
+    assert parser.feed(text) == len(text)
+    assert str(parser.finish()).startswith("no JSON: ")

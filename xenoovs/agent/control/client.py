@@ -50,7 +50,7 @@ class Client:
                     self._document(response.status, response.read())
                 while line := response.readline():
                     if line.strip():
-                        yield json.loads(line)
+                        yield self._document(response.status, line)
         except (OSError, HTTPException) as error:
             raise self._missing(error) from None
 
@@ -70,7 +70,7 @@ class Client:
             if status == 200:
                 return document
             raise AgentRefused(document["error"]["message"], status=status, code=document["error"]["code"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise AgentMissing(where=str(self.path), reason=f"another program answered (HTTP {status})") from None
 
     def _missing(self, error: Exception) -> AgentMissing:
