@@ -24,6 +24,7 @@ from tests.patience import PATIENCE_S, eventually
 from tests.unit import balancer as small
 from xenoovs.agent import health, runtime_file
 from xenoovs.agent.config_file import ConfigFile
+from xenoovs.agent.control.files import AgentPaths, BridgeLocks
 from xenoovs.agent.daemon import Outcome
 from xenoovs.agent.fleet_config import FleetConfig
 from xenoovs.agent.health import HealthTracker
@@ -37,6 +38,7 @@ from xenoovs.errors import (
     CompileError,
     ConfigError,
     ConfigUnreadable,
+    ListenError,
     MacUnknown,
     StateUnusable,
 )
@@ -278,6 +280,14 @@ def test_a_request_that_cannot_be_saved_is_refused_and_changes_nothing(scene: Sc
         client.ask("undrain", FIPS2)
     with on_disk.agent() as (_, client):
         assert seen(client).overrides == ()
+
+
+def test_bug_a_lock_on_a_full_disk_was_reported_as_a_problem_of_the_output(small_disk: Path) -> None:
+    (small_disk / "rest").write_bytes(bytes(8192))
+    locks = BridgeLocks(AgentPaths(small_disk, small_disk), small_disk / "ovsbr1.sock")
+    with pytest.raises(ListenError, match=r"cannot write .*/ovsbr1.lock: No space left on device"):
+        locks.hold(("ovsbr1",))
+    assert [path.name for path in small_disk.iterdir()] == ["rest"]
 
 
 def test_a_failed_save_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,9 +132,12 @@ class BridgeLocks:
             descriptor = _locked(path, bridge)
             stack.callback(os.close, descriptor)
             stack.callback(path.unlink, missing_ok=True)
-            os.ftruncate(descriptor, 0)
-            if self._control is not None:
-                os.write(descriptor, os.fsencode(self._control.absolute()))
+            try:
+                os.ftruncate(descriptor, 0)
+                if self._control is not None:
+                    os.write(descriptor, os.fsencode(self._control.absolute()))
+            except OSError as error:
+                raise ListenError(f"cannot write {path}: {error.strerror or error}") from None
             return stack.pop_all()
 
 
@@ -168,9 +171,10 @@ def _locked(path: Path, bridge: str) -> int:
             except BlockingIOError:
                 os.close(descriptor)
                 raise AgentRuns(bridge=bridge, holder=str(path)) from None
-            if _is_there(path, descriptor):
-                return descriptor
-            # The holder ended and removed the file after it was opened here.
+            # The holder may have ended and removed the file after it was opened here.
+            with suppress(FileNotFoundError):
+                if path.stat().st_ino == os.fstat(descriptor).st_ino:
+                    return descriptor
             os.close(descriptor)
     except OSError as error:
         raise ListenError(f"cannot lock {path}: {error.strerror or error}") from None
@@ -183,13 +187,6 @@ def _named_in(lock: Path) -> Path | None:
     except OSError:
         return None
     return Path(name) if name and "\0" not in name else None
-
-
-def _is_there(path: Path, descriptor: int) -> bool:
-    try:
-        return path.stat().st_ino == os.fstat(descriptor).st_ino
-    except FileNotFoundError:
-        return False
 
 
 @contextmanager
