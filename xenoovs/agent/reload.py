@@ -169,7 +169,7 @@ class Reloader:
         self._engine.forget()
         problem = NotConfirmed(after_s=self._settings.confirm_s or 0.0)
         merged = await asyncio.to_thread(self._overrides_after_rollback, pending, self._store.state)
-        self._pending = None
+        self._pending = self._attempt = None
         self.config.roll_back(pending.good, problem)
         self._settings.hold(self._bridges)
         await self.follow(merged)
@@ -387,7 +387,6 @@ class Reloader:
                 raise
         finally:
             self.appointment = None
-        self._attempt = None
         self._accept(merged)
         self._store.dispatch(followed)
         return change
@@ -411,6 +410,8 @@ class Reloader:
 
     def _accept(self, merged: Merged) -> None:
         self.config.accept()
+        # A later attempt at the same text needs the flows before it, not those of an earlier time.
+        self._attempt = None
         self._set_overrides(merged)
         self.reloads += 1
         info("config read", file=self.config.path, config=self.config.digest)

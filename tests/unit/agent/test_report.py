@@ -35,6 +35,7 @@ from xenoovs.agent import daemon
 from xenoovs.agent.bridge_watch import PortEvent, port_events
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent, AgentGroup, Starter
+from xenoovs.agent.overrides import OverrideAction, OverrideRequest
 from xenoovs.agent.reload import Settings
 from xenoovs.agent.report import Report
 from xenoovs.agent.state import AgentState, ConfigFollowed, Event, RoundFacts, step
@@ -46,7 +47,7 @@ from xenoovs.datapath.database import PortState
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import BridgeMissing, ConfigError, NotConfirmed, OtherBridge, StateUnusable
+from xenoovs.errors import BridgeMissing, ConfigError, NotConfirmed, OtherBridge, StateUnusable, SwitchUnreachable
 from xenoovs.log import (
     LOGGER,
     Readiness,
@@ -560,6 +561,48 @@ def test_bug_an_internal_error_while_a_change_was_rolled_back_confirmed_it(
     agent.add_task(beside)
     asyncio.run(asyncio.wait_for(agent.run(), PATIENCE_S))
     assert (failed.called, confirmed) == (True, [False, False])
+
+
+def test_bug_a_config_that_is_tried_again_later_was_rolled_back_to_flows_from_before_a_drain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first attempt failed, and the file was reverted. With the drain it changes no flow, so nothing waits."""
+    agent = _agent(tmp_path, "br1", _switch("br1"), Settings(confirm_s=60))
+    path, make, failures = agent.config.path, agent.engine.round, Mock()
+    good = path.read_text()
+    new, drain = good.replace("weight: 70", "weight: 60"), OverrideRequest(OverrideAction.DRAIN, "fips3", "dns")
+    waits = list[float | None]()
+    monkeypatch.setattr(daemon, "_RETRY_S", 0.01)
+
+    def fail_at_first(desired: DesiredState, *, now_s: float, **options: Any) -> Change:
+        if "strict" in options and path.read_text() == new and not agent.reloader.reloads:
+            failures()
+            raise SwitchUnreachable(target="br1", reason="of a test")
+        return make(desired, now_s=now_s, **options)
+
+    async def reach(reloads: int) -> None:
+        while agent.reloader.reloads < reloads:
+            await asyncio.sleep(0.01)
+
+    async def beside() -> None:
+        while not agent.state.round.rounds:
+            await asyncio.sleep(0.01)
+        path.write_text(new)
+        while not failures.called:
+            await asyncio.sleep(0.01)
+        path.write_text(good)
+        await reach(1)
+        await agent.change(lambda reloader: reloader.override(drain))
+        await agent.next_round()
+        path.write_text(new)
+        await reach(2)
+        waits.append(agent.reloader.confirm_by_s)
+        agent.stop()
+
+    monkeypatch.setattr(agent.engine, "round", fail_at_first)
+    agent.add_task(beside)
+    asyncio.run(asyncio.wait_for(agent.run(), PATIENCE_S))
+    assert waits == [None]
 
 
 def test_logs_outside_of_an_agent_name_no_bridge(caplog: pytest.LogCaptureFixture) -> None:
