@@ -128,6 +128,16 @@ def test_udp_answers_of_another_text_and_from_another_port() -> None:
     assert result.reason == "no answer within 50ms"
 
 
+def test_bug_a_backend_that_flooded_a_dns_probe_stopped_all_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def flood(_: socket.socket) -> bytes:
+        return bytes(12)
+
+    monkeypatch.setattr(probe_run, "_next_datagram", flood)
+    monkeypatch.setattr(probe_run, "_has_id", lambda *_: False)
+    result = ask(check(ProbeKind.DNS, 53, query="example.org"), timeout_s=0.1)
+    assert result.reason == "only answers to other queries within 100ms"
+
+
 Change = Callable[[dns.message.Message], object]
 
 
