@@ -34,7 +34,7 @@ from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.openflow.text import parse_flow
 from xenoovs.openflow.wire.flow import encode_flow_mod
 
-_LIMITED = "too many refused connections to log each"
+_LIMITED = "too many warnings of one kind to log each"
 
 
 @pytest.fixture

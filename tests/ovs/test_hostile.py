@@ -46,6 +46,7 @@ from tests.patience import PATIENCE_S, eventually
 from tests.unit.balancer import balancer, claim, service
 from tests.unit.controller.test_solicitation import solicitation
 from xenoovs.controller.bridge import PORT_EVENTS
+from xenoovs.controller.log import WARNINGS
 from xenoovs.controller.server import ControllerSwitch, Server
 from xenoovs.errors import (
     BundleRejected,
@@ -60,7 +61,7 @@ from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
 
 _OPEN, _COMMIT, _DISCARD = 0, 4, 6
-_ECHO_REQUEST, _ECHO_REPLY = 2, 3
+_ECHO_REQUEST, _ECHO_REPLY, _PACKET_IN, _ROLE_STATUS = 2, 3, 10, 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +319,25 @@ def test_a_storm_of_port_changes_is_followed_and_not_all_told() -> None:
     told = [facts for event, facts in record.events if event.startswith("port ")]
     assert PORT_EVENTS <= len(told) < storm / 10
     assert record.of("too many port changes to log each; all are processed") != []
+
+
+@pytest.mark.parametrize(
+    ("sent", "event"),
+    [
+        (error(bytes(64)), "the switch reports an error"),
+        (message(_ROLE_STATUS, bytes(16)), "another controller has become master"),
+        (message(_PACKET_IN, bytes(8)), "a packet-in cannot be parsed"),
+    ],
+)
+def test_bug_each_message_of_a_flood_was_a_line_of_the_log(sent: bytes, event: str) -> None:
+    record = Record()
+    with running_server(record) as server, scripted_switch(server) as scripted:
+        connection = server.expect("ovsbr1").connected(timeout_s=PATIENCE_S)
+        scripted.send(sent * 5_000)
+        # The answer comes behind the flood, on the same connection.
+        with connection.exchange() as exchange:
+            openflow.request_barrier(exchange)
+    assert 1 <= len(record.of(event)) <= WARNINGS
 
 
 def test_a_flood_at_one_bridge_takes_no_answer_from_another() -> None:

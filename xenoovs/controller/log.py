@@ -1,4 +1,4 @@
-"""What the controller logs: its own faults, warnings about refused peers, and names of OpenFlow errors."""
+"""What the controller logs: its own faults, warnings about peers, and names of OpenFlow errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REMEMBERED = 256
 
 
 class LogLimit:
-    """Limits warnings about refused peers, which choose how often they connect. Thread-safe.
+    """Limits warnings about peers, which choose how often they connect and what they send. Thread-safe.
 
     Suppressed warnings are counted; the next one of their kind reports the number.
     """
@@ -64,7 +64,7 @@ class LogLimit:
         if may:
             warn(event, **facts, **({"suppressed": before} if before else {}))
         elif not before:
-            warn("too many refused connections to log each", last=event)
+            warn("too many warnings of one kind to log each", last=event)
 
 
 def describe_error(error: Error) -> dict[str, object]:

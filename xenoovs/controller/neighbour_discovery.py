@@ -251,7 +251,7 @@ class NeighbourProxy:
             may = self._bucket.take(self._now_s())
             self.dropped += not may
         if not may:
-            self._warn_of_rate(connection)
+            self._warn(connection, "packets come faster than they are answered", limit_pps=RATE_PER_S)
             return
         try:
             packed = answer(decode_packet_in(frame, connection.names), self._macs, connection.numbers)
@@ -259,7 +259,7 @@ class NeighbourProxy:
                 self.answered += 1
                 connection.session.send(packed)
         except (WireError, NotEncodable) as problem:
-            warn("a packet-in cannot be parsed", bridge=connection.label, reason=str(problem))
+            self._warn(connection, "a packet-in cannot be parsed", reason=str(problem))
 
     def close(self) -> None:
         """Remove the flows, so that neighbour discovery is forwarded as without a controller at once."""
@@ -295,8 +295,9 @@ class NeighbourProxy:
             connection.session.send(packed)
         self._sent = connection, flows
 
-    def _warn_of_rate(self, connection: BridgeConnection) -> None:
+    def _warn(self, connection: BridgeConnection, event: str, **facts: object) -> None:
+        """Warn, but only once a minute: the switch decides how often there is a reason."""
         now_s = self._now_s()
         if now_s >= self._quiet_until_s:
             self._quiet_until_s = now_s + _QUIET_S
-            warn("packets come faster than they are answered", bridge=connection.label, limit_pps=RATE_PER_S)
+            warn(event, bridge=connection.label, **facts)

@@ -118,10 +118,10 @@ class Registry:
         elif kind == ERROR and not is_refusal(frame):
             error = decode_error(frame)
             connection.is_standby = connection.is_standby or is_slave_error(error)
-            warn("the switch reports an error", bridge=expected.label, **describe_error(error))
+            self.log_limit.warn("the switch reports an error", bridge=expected.label, **describe_error(error))
         elif kind == ROLE_STATUS:
             connection.is_standby = True
-            warn("another controller has become master", bridge=expected.label)
+            self.log_limit.warn("another controller has become master", bridge=expected.label)
         elif kind == PACKET_IN:
             expected.proxy.receive(connection, frame)
 

@@ -122,9 +122,8 @@ class ControllerSwitch:
 
     def describe(self, bridge: str) -> BridgeState:
         connection = self._connection(bridge)
-        return (
-            self.local.describe(bridge) if self.local is not None and self._is_here(connection) else _state(connection)
-        )
+        here = self.local if self._is_here(connection) else None
+        return _state(connection) if here is None else here.describe(bridge)
 
     def incarnation(self, bridge: str) -> str | None:
         connection = self._expected(bridge).connection

@@ -158,7 +158,7 @@ def test_never_more_than_size_and_rate_allow(steps: list[float]) -> None:
     assert _taken(times, rate=3, size=4) <= 4 + 3 * (times[-1] if times else 0)
 
 
-LIMITED = "too many refused connections to log each"
+LIMITED = "too many warnings of one kind to log each"
 
 
 class Logged:
