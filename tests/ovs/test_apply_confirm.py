@@ -88,6 +88,16 @@ def test_stopped_it_is_taken_back_in_time(bridge: DummyBridge, config: Path, bef
     assert finish(process).status == 1
 
 
+def test_bug_the_command_that_keeps_it_was_for_another_switch(
+    on_bridge: Command, bridge: DummyBridge, config: Path
+) -> None:
+    process = start("apply", config, "--db", bridge.ovs.db, "--yes", "--confirm", "30s")
+    assert process.stderr is not None
+    assert f"keep it with `xenoovs confirm --db {bridge.ovs.db}`" in process.stderr.readline()
+    eventually(lambda: confirm(on_bridge, bridge) == 0, "an apply that waits for it")
+    assert finish(process).status == 0
+
+
 def test_a_lost_guard_is_made_up_for(bridge: DummyBridge, config: Path, before: list[str]) -> None:
     process = begin(bridge, config, before)
     # The last ovs-ofctl is gone, too, when it waits.

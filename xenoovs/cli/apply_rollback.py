@@ -24,7 +24,9 @@ from xenoovs.judge.findings import Conclusion, OffloadFindings, carry_over
 from xenoovs.model.balancer import Balancer
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.watchdog import RollbackWatchdog
+from xenoovs.terminal.defaults import option
 from xenoovs.terminal.output import echo
+from xenoovs.terminal.reach import target_options
 
 _SAMPLE_INTERVAL_S = 1.0
 _REQUEST_TIMEOUT_S = 2.0
@@ -112,7 +114,8 @@ def wait_for_confirmation(guard: RollbackWatchdog, sock: socket, rounds: DrainRo
     if has_terminal:
         # A line that was typed before the question is no answer to it.
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
-    how = "press ENTER to keep it, or run `xenoovs confirm`" if has_terminal else "keep it with `xenoovs confirm`"
+    command = f"`xenoovs confirm{target_options(option('db'), option('lab'))}`"
+    how = f"press ENTER to keep it, or run {command}" if has_terminal else f"keep it with {command}"
     echo(f"applied; rollback in {span(within_s)} unless confirmed: {how}", err=True)
     watched: list[int] = [sock.fileno(), guard.ended, *([sys.stdin.fileno()] if has_terminal else [])]
     while True:

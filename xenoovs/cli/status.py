@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from xenoovs.switch.api import Switch
 
 
-# From the agent.
-
-
 def show_snapshot(snapshot: Snapshot, *, options: str = "", is_headed: bool = False) -> None:
     """Print the backends, and below them what is wrong or temporary. `options`: those that suggested commands need
     to reach the agent, after a space. `is_headed`: whether a heading has named the bridge."""
@@ -54,9 +51,6 @@ def show_snapshot(snapshot: Snapshot, *, options: str = "", is_headed: bool = Fa
         if index == 0:
             echo()
         print_text(addressed(notice, options), **STYLES[how])
-
-
-# From the bridge.
 
 
 @click.command("status")
