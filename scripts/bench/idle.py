@@ -13,6 +13,8 @@ from scripts.bench.apply import fresh_bridge
 from scripts.bench.configs import large_config
 from scripts.bench.measure import Row
 from xenoovs.agent.offload import OffloadSampler, RuleUse
+from xenoovs.agent.state import AgentState, RoundFacts
+from xenoovs.agent.state_store import StateStore
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
@@ -38,12 +40,9 @@ def rows() -> Iterator[Row]:
             own, daemon = _percent(ovs, lambda: engine.round(DesiredState(balancer), now_s=time.monotonic()))
             yield Row("agent and ovs-ofctl, nothing to do", own, "%", 1.0)
             yield Row("ovs-vswitchd meanwhile", daemon, "%")
-            watch = OffloadSampler(
-                engine.switch,
-                program=lambda: engine.program,
-                now_s=time.monotonic,
-                rule_use=RuleUse.at(endpoint),
-            )
+            store = StateStore(AgentState(balancer, balancer))
+            store.dispatch(RoundFacts(engine.program))
+            watch = OffloadSampler(store, engine.switch, RuleUse.at(endpoint))
             yield Row("with metrics or page: samples of an idle datapath", _percent(ovs, watch.sample)[0], "%", 0.5)
         finally:
             stop_private_ovs(ovs)

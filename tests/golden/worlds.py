@@ -27,10 +27,10 @@ from tests.snapshots import NOW_S
 from tests.unit.judge.doctor.facts import DATABASE, HOST
 from tests.unix_http import answering
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.offload import RuleUse
+from xenoovs.agent.offload import OffloadSampler, RuleUse
 from xenoovs.agent.probe.check import Check, ProbeResult
 from xenoovs.agent.state import SamplesAsked
-from xenoovs.agent.telemetry import offload_sampler, telemetry
+from xenoovs.agent.telemetry import telemetry
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.fleet.commands import client
 from xenoovs.log import LOGGER
@@ -103,8 +103,7 @@ def running_agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def routes(agent: Agent) -> list[RouteDef]:
         switch.program = lambda: agent.engine.program
         apart = RuleUse(lambda ports, is_brief: {}, lambda _: {})
-        sampler = offload_sampler(agent, interval_s=10.0, rule_use=apart, is_always=True)
-        agent.add_task(lambda: sampler.run(agent.store.dispatch))
+        agent.add_task(OffloadSampler(agent.store, agent.engine.switch, apart, interval_s=10.0, is_always=True).run)
         return telemetry(agent, with_blocks=True)
 
     with scene.agent(probe=_all_but_one, routes=routes, resync_s=10_000, now_s=clock.now_s) as (agent, client):

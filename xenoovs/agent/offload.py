@@ -10,7 +10,8 @@ from contextlib import suppress
 from random import uniform
 from typing import Generic, TypeVar
 
-from xenoovs.agent.state import OffloadSample
+from xenoovs.agent.state import OffloadSample, SamplesAsked
+from xenoovs.agent.state_store import StateStore
 from xenoovs.agent.tasks import within
 from xenoovs.compile.program import Program
 from xenoovs.dataclass import replace
@@ -193,34 +194,30 @@ class OffloadSampler:
 
     def __init__(
         self,
+        store: StateStore,
         switch: Switch,
-        *,
-        program: Callable[[], Program | None],
-        now_s: Callable[[], float],
         rule_use: RuleUse,
+        *,
         interval_s: float = INTERVAL_S,
-        bridge: Callable[[], str] = lambda: "",
         is_always: bool = False,
     ) -> None:
-        """Bind it to a switch. `bridge`: returns the bridge whose flows are counted if the switch cannot dump
-        megaflows. `is_always`: take samples although no client requests them, because the counters are scraped."""
-        self._switch, self._program, self._now_s, self._longest_s = switch, program, now_s, interval_s
-        self._bridge, self._flow_totals = bridge, FlowTotals()
-        self._rule_use = rule_use
-        self._is_always = is_always
+        """Bind it to an agent. `is_always`: take samples although no client requests them, because the counters are
+        scraped."""
+        self._store, self._switch, self._rule_use, self._now_s = store, switch, rule_use, store.now_s
+        self._longest_s, self._is_always, self._flow_totals = interval_s, is_always, FlowTotals()
         self._requested_s: float | None = None
         self._costs_s = deque[float](maxlen=_COSTS)
         self._requested = asyncio.Event()
         self._counters, self._totals = MegaflowCounters(), Totals(Traffic())
         self._expected: tuple[Program, tuple[ExpectedService, ...]] | None = None
         self._empty: OffloadFindings | None = None
+        store.subscribe(SamplesAsked, self._request)
 
-    def request(self) -> None:
-        """Take samples more often for some seconds, because a client shows them. Call it in the event loop of `run`."""
+    def _request(self, _: SamplesAsked) -> None:
         self._requested_s = self._now_s()
         self._requested.set()
 
-    async def run(self, publish: Callable[[OffloadSample], None]) -> None:
+    async def run(self) -> None:
         """Take samples until cancelled. Failures of the switch are not reported here, but by rounds."""
         while True:
             if not (self._is_always or self._is_watched()):
@@ -231,13 +228,13 @@ class OffloadSampler:
                 sample = await asyncio.to_thread(self.sample)
                 self._costs_s.append(self._now_s() - begun_s)
                 if sample is not None:
-                    publish(sample)
+                    self._store.dispatch(sample)
             # A failed sample, or one that waited for a switch that hung, does not show what samples cost.
             await self._pause(min(self._costs_s) if len(self._costs_s) == _COSTS else 0.0)
 
     def sample(self) -> OffloadSample | None:
         """Take one sample; None if there are no services. Blocks. Raises SwitchError."""
-        program = self._program()
+        program = self._store.state.round.program
         if program is None or not program.services:
             return None
         services = self._services(program)
@@ -260,7 +257,7 @@ class OffloadSampler:
         return replace(sample, insertion=self._rule_use.insertion(lines))
 
     def _count_flows(self, program: Program) -> OffloadSample:
-        observed = self._switch.dump_flows(self._bridge())
+        observed = self._switch.dump_flows(self._store.state.balancer.uplinks.bridge)
         counted, rates = self._flow_totals.add(program, observed, now_s=self._now_s())
         return OffloadSample(None, time.time(), rates=rates, counted=counted)
 

@@ -1,4 +1,4 @@
-"""Samples of the datapath, metrics and the status page of an agent."""
+"""Metrics and the status page of an agent."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from prometheus_client import CollectorRegistry, Histogram, disable_created_metr
 from prometheus_client.exposition import generate_latest
 
 from xenoovs.agent.control.limits import run_beside
-from xenoovs.agent.offload import OffloadSampler, RuleUse
-from xenoovs.agent.state import Probed, SamplesAsked
+from xenoovs.agent.state import Probed
 from xenoovs.agent.tasks import call_each
 from xenoovs.agent.web.page import agent_json, page_routes
 from xenoovs.regex import regex
@@ -48,22 +47,6 @@ def metrics_routes(moment: Callable[[], Callable[[], bytes]]) -> list[web.RouteD
         return web.Response(body=await run_beside(request.app, body), headers=headers)
 
     return [web.get("/metrics", answer)]
-
-
-def offload_sampler(agent: Agent, *, interval_s: float, rule_use: RuleUse, is_always: bool) -> OffloadSampler:
-    """Return what samples the datapath of an agent. `is_always`: although no client asks for samples."""
-    engine = agent.engine
-    sampler = OffloadSampler(
-        engine.switch,
-        program=lambda: engine.program,
-        now_s=agent.store.now_s,
-        interval_s=interval_s,
-        bridge=lambda: agent.bridge,
-        rule_use=rule_use,
-        is_always=is_always,
-    )
-    agent.store.subscribe(SamplesAsked, lambda _: sampler.request())
-    return sampler
 
 
 def telemetry(agent: Agent, *, with_blocks: bool = False) -> list[web.RouteDef]:

@@ -30,7 +30,7 @@ from xenoovs.agent.control.serve import ApiListener, open_port, serve, serve_sev
 from xenoovs.agent.control.xenoflow import xenoflow_routes
 from xenoovs.agent.daemon import Agent, AgentGroup, Starter, handle_signals
 from xenoovs.agent.neighbour import Neighbours
-from xenoovs.agent.offload import RuleUse
+from xenoovs.agent.offload import OffloadSampler, RuleUse
 from xenoovs.agent.paths.devices import ProbePort
 from xenoovs.agent.paths.mover import Mover
 from xenoovs.agent.paths.search import SourcePorts
@@ -40,7 +40,7 @@ from xenoovs.agent.runtime_file import RuntimeFile, parse_runtime, render_runtim
 from xenoovs.agent.scheduler import max_probes, raise_descriptor_limit
 from xenoovs.agent.state import BridgePorts, RoundFacts, Runtime
 from xenoovs.agent.tasks import LoopCall
-from xenoovs.agent.telemetry import offload_sampler, telemetry
+from xenoovs.agent.telemetry import telemetry
 from xenoovs.cli.via import Options, Reach, reaching
 from xenoovs.controller.server import port_states
 from xenoovs.dataclass import dataclass, replace
@@ -288,8 +288,7 @@ async def run_agents(
         # Samples of the datapath: what the hardware does with each block, which a fleet compares during roll-outs.
         is_always = options.fleet is not None or any(where is not None for _, where in options.served)
         use, interval_s = RuleUse.at(switch.endpoint), options.offload_interval_s
-        sampler = offload_sampler(agent, interval_s=interval_s, is_always=is_always, rule_use=use)
-        agent.add_task(lambda: sampler.run(agent.store.dispatch))
+        agent.add_task(OffloadSampler(agent.store, engine.switch, use, interval_s=interval_s, is_always=is_always).run)
         # The control API, metrics and the status page, at each socket.
         own = () if one.listener is None else (one.listener,)
         agent.add_task(*(partial(serve, agent, listener) for listener in (*own, *(ports if is_one else ()))))

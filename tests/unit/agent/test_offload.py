@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,7 +16,8 @@ from tests.unit import balancer as small
 from tests.unit.balancer import balancer, claim, service
 from xenoovs.agent.offload import INTERVAL_S, FlowTotals, MegaflowCounters, OffloadSampler, RuleUse, parse_insertion
 from xenoovs.agent.snapshot_builder import block_views
-from xenoovs.agent.state import OffloadSample
+from xenoovs.agent.state import AgentState, OffloadSample, RoundFacts, SamplesAsked
+from xenoovs.agent.state_store import StateStore
 from xenoovs.compile.program import Program
 from xenoovs.datapath.host import CpuCounter, PortPackets
 from xenoovs.datapath.megaflow import Verdict
@@ -26,7 +27,7 @@ from xenoovs.errors import ParseError, SwitchUnreachable
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.findings import BlockOffload, MegaflowState, OffloadFindings
 from xenoovs.judge.offload import state_of
-from xenoovs.model.balancer import Protocol
+from xenoovs.model.balancer import Balancer, Protocol
 from xenoovs.model.block_key import BlockKey, KeyField
 from xenoovs.model.load import load_config
 from xenoovs.openflow.flow import ObservedFlow
@@ -34,25 +35,23 @@ from xenoovs.show.snapshot import Counted, Insertion, Rate, hw_share
 
 VERIFY = Path(__file__).parents[2] / "golden" / "verify"
 DUMP = (VERIFY / "in_hardware.dump").read_text()
+DNS = load_config(VERIFY / "dns.yaml")
 
 
 class Watched:
     """A sampler, with a clock that the test turns. hung: how long the switch keeps each sample waiting."""
 
-    def __init__(
-        self, megaflows: str = DUMP, program: Callable[[], Program | None] | None = None, *, is_always: bool = False
-    ) -> None:
+    def __init__(self, megaflows: str = DUMP, balancer: Balancer = DNS, *, is_always: bool = False) -> None:
         self.time_s, self.switch, self.hung = 100.0, FakeSwitch(megaflows=megaflows), list[float]()
-        made, apart = compiled(load_config(VERIFY / "dns.yaml")), RuleUse(lambda ports, is_brief: {}, lambda _: {})
-        self.sampler = OffloadSampler(
-            self.switch,
-            program=program or (lambda: made),
-            now_s=lambda: self.time_s,
-            rule_use=apart,
-            is_always=is_always,
-        )
+        self.store = StateStore(AgentState(balancer, balancer), lambda: self.time_s)
+        self.set(compiled(balancer))
+        apart = RuleUse(lambda ports, is_brief: {}, lambda _: {})
+        self.sampler = OffloadSampler(self.store, self.switch, apart, is_always=is_always)
         self._sample, self._under_way = self.sampler.sample, 0
         self.sampler.sample = self._counted  # type: ignore[method-assign]
+
+    def set(self, program: Program | None) -> None:
+        self.store.dispatch(RoundFacts(program))
 
     def _counted(self) -> OffloadSample | None:
         self._under_way += 1
@@ -73,13 +72,14 @@ class Watched:
     def samples(self, *, asks: int, step_s: float = 1.0) -> int:
         """Return the number of samples during `asks` requests, `step_s` of simulated time apart."""
         shown: list[OffloadSample] = []
+        self.store.subscribe(OffloadSample, shown.append)
 
         async def run() -> None:
-            task = asyncio.create_task(self.sampler.run(shown.append))
+            task = asyncio.create_task(self.sampler.run())
             for turn in range(max(asks, 1)):
                 self.time_s += step_s if turn else 0.0
                 if asks:
-                    self.sampler.request()
+                    self.store.publish(SamplesAsked())
                 quiet = 0  # All requested samples are done, however long a busy machine takes.
                 while quiet < 10:
                     await asyncio.sleep(0.005)
@@ -120,10 +120,9 @@ def test_the_totals_of_a_backend_outlive_that_it_has_no_blocks() -> None:
     """A backend that was down lost its counters, and they restarted from zero after its recovery."""
     balancer = load_config(VERIFY / "dns.yaml")
     first = balancer.services[0].backends[0].name
-    programs = [compiled(balancer), compiled(balancer, ejected={"dns": frozenset({first})})]
-    watched = Watched(program=lambda: programs[0])
+    watched = Watched()
     before, _ = watched.judged()
-    programs.pop(0)
+    watched.set(compiled(balancer, ejected={"dns": frozenset({first})}))
     now, _ = watched.judged()
     assert before.traffic["dns", first].hw_packets > 0
     assert now.traffic["dns", first] == before.traffic["dns", first]
@@ -149,7 +148,9 @@ def test_verdicts_and_rates_are_of_this_sample_and_totals_never_fall() -> None:
 
 def test_megaflows_of_other_ports_are_left_out_and_without_a_program_no_sample_is_taken() -> None:
     assert Watched(DUMP.replace("in_port(p0)", "in_port(other)")).judged()[1].outside == ()
-    assert Watched(program=lambda: None).sampler.sample() is None
+    unknown = Watched()
+    unknown.set(None)
+    assert unknown.sampler.sample() is None
 
 
 @pytest.mark.parametrize(
