@@ -73,7 +73,8 @@ class Appctl:
 
 def _with_names(trace: str, bridge: str, shown: str) -> str:
     """Name the ports in a trace's actions by the numbers of `dpif/show` (dpif_show_backer, ofproto/ofproto-dpif.c)."""
-    datapath = next(part for part in re.split(r"^(?=\S)", shown, flags=re.MULTILINE) if f"\n  {bridge}:\n" in part)
+    datapaths = re.split(r"^(?=\S)", shown, flags=re.MULTILINE)
+    datapath = next((part for part in datapaths if f"\n  {bridge}:\n" in part), "")
     names = {number: name for name, number in re.findall(r"^ {4}(\S+) [0-9]+/([0-9]+): ", datapath, re.MULTILINE)}
     before, head, end = trace.rpartition("Datapath actions: ")
     actions, *after = end.split("\n", 1)

@@ -86,15 +86,9 @@ class Ofctl:
         Raises BundleRejected. After CommandTimeout and SwitchUnreachable read the tables: all or nothing was changed.
         """
         timeout_s = COMMIT_S + COMMIT_PER_FLOW_S * len(bundle)
-        options, text = ("--bundle",), render_bundle(bundle)
-        self.run(
-            "bundle" if text.startswith("group ") else "add-flows",
-            bridge,
-            "-",
-            options=options,
-            stdin=text,
-            timeout_s=timeout_s,
-        )
+        text = render_bundle(bundle)
+        command = "bundle" if text.startswith("group ") else "add-flows"
+        self.run(command, bridge, "-", options=("--bundle",), stdin=text, timeout_s=timeout_s)
 
     def run(
         self,

@@ -175,9 +175,9 @@ def parse_offload_show(document: Row) -> tuple[bool, dict[str, str]]:
     """Return whether offload is on, and port -> provider, in the answer of `dpif/offload/show` (3.7)."""
     if not isinstance(enabled := document["enabled"], bool):
         raise TypeError("`enabled` is neither true nor false")
-    datapaths = [value for value in document.values() if isinstance(value, dict)]
-    providers = (pair for datapath in datapaths for pair in datapath.get("providers", {}).items())
-    return enabled, {port: name for name, row in providers for port in row.get("ports", {})}
+    datapaths = [value.get("providers") for value in document.values() if isinstance(value, dict)]
+    providers = (pair for each in datapaths if isinstance(each, dict) for pair in each.items())
+    return enabled, {port: name for name, row in providers if isinstance(row, dict) for port in row.get("ports") or {}}
 
 
 def judge_offload(*, upcall_show: str, statistics: Fact[str], history: Fact[OffloadHistory]) -> Fact[OffloadState]:

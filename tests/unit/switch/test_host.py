@@ -43,7 +43,7 @@ from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.ovsdb import read_database
 from xenoovs.switch.tape import Answer, passing_through
 from xenoovs.switch.tc import count_rules
-from xenoovs.switch.vip_routes import FrrUnavailable, read_bgp, read_bgp_routes
+from xenoovs.switch.vip_routes import FrrUnavailable, VipRoutes, VipRoutesUnusable, read_bgp, read_bgp_routes
 from xenoovs.switch.vlog import ModuleLevel, offload_modules, parse_levels
 from xenoovs.switch.vswitchd import (
     find_process,
@@ -514,7 +514,16 @@ def test_bug_certificates_are_unknown_at_an_unreadable_time(now: str) -> None:
     assert "`date +%s` is no number" in found.reason
 
 
-@pytest.mark.parametrize("text", ["9" * 5000, "[" * 100_000, '{"enabled": 1' + "0" * 5000 + "}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "9" * 5000,
+        "[" * 100_000,
+        '{"enabled": 1' + "0" * 5000 + "}",
+        '{"enabled": true, "dp": {"providers": {"tc": {"ports": 1}}}}',
+    ],
+    ids=["a number", "a depth", "another number", "ports that are a number"],
+)
 def test_bug_a_number_or_a_depth_that_python_refuses_is_a_parse_error(text: str) -> None:
     with pytest.raises(ParseError):
         parse_offload_show(text)
@@ -537,3 +546,27 @@ def test_bug_an_infinite_number_in_json_is_a_parse_error() -> None:
     with pytest.raises(ParseError):
         parse_tc_json('[{"protocol": "ip", "pref": 1e999, "options": {"handle": 1}}]')
     assert parse_cpu_hits('[{"ifname": "p0", "stats64": {"rx": {"packets": 1e999}}}]') == {}
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[1]", '{"a": 1}', '[{"dst": {}}', "nonsense"])
+def test_bug_what_ip_prints_in_another_form_was_a_traceback(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ip").write_text(f"#!/bin/sh\ncat {tmp_path}/out\n")
+    (tmp_path / "ip").chmod(0o755)
+    (tmp_path / "out").write_text(text)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(VipRoutesUnusable, match=r"iproute2 4\.14 or newer"):
+        VipRoutes("xo-ovsbr1").read()
+
+
+@pytest.mark.parametrize("text", ['{"paths":[1],"advertisedTo":1}', '{"ipv4Unicast":{"peers":{"10.9.0.2":1}}}', ""])
+def test_bug_what_bgpd_says_in_another_form_was_a_traceback(text: str, vtysh: Path) -> None:
+    (vtysh.parent / "out").write_text(text)
+    if "ipv4Unicast" not in text:
+        with pytest.raises(FrrUnavailable, match="another form"):
+            read_bgp_routes((VIP,))
+    if "paths" not in text:
+        found = read_bgp((VIP,))
+        assert isinstance(found, Unknown)
+        assert "another form" in found.reason
