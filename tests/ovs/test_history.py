@@ -134,7 +134,8 @@ def test_what_others_have_changed_and_what_was_removed_is_undone(place: Place, p
     place.bridge.ofctl("del-flows", "table=1")
     said = place.run("history")
     assert "Bridge ovsbr1 does not have the flows of entry 3" in said.out
-    assert "`xenoovs apply --rollback 3`" in said.out
+    # Bug: the command was for the Open vSwitch of the host.
+    assert f"`xenoovs apply --rollback 3 --db {place.bridge.ovs.db}` goes back to entry 3." in said.out
     assert place.back() == points[3]
     assert "Bridge ovsbr1 has the flows of entry 4." in place.listed()
     place.config.write_text(THIRD)

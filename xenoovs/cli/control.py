@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
     from xenoovs.agent.control.files import AgentPaths
 
-
 _for_option = time_option("--for", help="Revert it after TIME, such as 30m, also if the agent restarts in between.")
 
 

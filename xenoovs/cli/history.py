@@ -12,10 +12,11 @@ from xenoovs.engine.history import History, histories
 from xenoovs.errors import ListenError, XenoovsError
 from xenoovs.terminal.command import EXIT_OK
 from xenoovs.terminal.completion import choose_lab, offering
+from xenoovs.terminal.defaults import option
 from xenoovs.terminal.load import answer_each, resolved
 from xenoovs.terminal.options import EntryNumber, output_option, switch_options
 from xenoovs.terminal.output import answer, echo, is_text, print_json, print_table, print_text
-from xenoovs.terminal.reach import find_places, reach
+from xenoovs.terminal.reach import find_places, reach, target_options
 
 if TYPE_CHECKING:
     from xenoovs.engine.saved import HistoryEntry
@@ -145,7 +146,8 @@ def _standing(bridge: str, last: int, *, is_there: bool) -> str:
     """Return, as a sentence, whether the bridge has the flows of the last entry."""
     if is_there:
         return f"Bridge {bridge} has the flows of entry {last}."
+    back = f"`xenoovs apply --rollback {last}{target_options(option('db'), option('lab'))}`"
     return (
         f"Bridge {bridge} does not have the flows of entry {last}: an agent, another program, or a command that did "
-        f"not finish has changed them. `xenoovs apply --rollback {last}` goes back to entry {last}."
+        f"not finish has changed them. {back} goes back to entry {last}."
     )

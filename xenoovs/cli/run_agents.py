@@ -394,7 +394,6 @@ def _open_port(options: Options, option: str, where: str) -> ApiListener:
 
 # Run-time state that controllers of one bridge share: it is in the lease on the bridge, and in a file of each of them.
 
-
 _ADOPT_TIMEOUT_S, _ROUND_TIMEOUT_S = 30.0, 2.0
 """A bridge that hangs may delay a round for longer, but not the adoption of the state."""
 
