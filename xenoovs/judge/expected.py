@@ -31,9 +31,10 @@ FIELD_BY_NAME: Mapping[str, Field] = {field.ovs_name: field for field in Field}
 
 
 def match_of_fields(in_port: str | None, fields: Fields) -> Match:
-    """Return the match of a megaflow as an OpenFlow match of the known fields."""
+    """Return the match of a megaflow as an OpenFlow match of the known fields. ECN is no part of nw_tos there."""
     known = ((FIELD_BY_NAME[name], found) for name, found in fields.items() if name in FIELD_BY_NAME)
-    return match_of_conditions((Masked(field, found.value, found.mask) for field, found in known), in_port=in_port)
+    masked = (Masked(field, found.value & field.all_ones, found.mask & field.all_ones) for field, found in known)
+    return match_of_conditions(masked, in_port=in_port)
 
 
 def match_text(megaflow: Megaflow) -> str:
