@@ -210,10 +210,7 @@ def split_keys(text: str) -> tuple[Key, ...]:
 
 def _closing(text: str, opening: int) -> int:
     """Return the index of the parenthesis that closes the one at `opening`."""
-    closing, nested = text.find(")", opening), text.find("(", opening + 1)
     depth, i = 1, opening
-    if closing >= 0 and (nested < 0 or closing < nested):
-        return closing
     while depth:
         closing, nested = text.find(")", i + 1), text.find("(", i + 1)
         if closing < 0:
@@ -344,9 +341,9 @@ def _attribute(key: str, text: str) -> tuple[str, MaskedValue] | None:
 class Verdict(Enum):
     """Where a megaflow runs. ABSENT is neither good nor bad.
 
-    HW:           the NIC forwards it (`offloaded:yes` with any layer but `dummy`).
+    HW:           the NIC forwards it (`offloaded:yes` with any layer but `dummy` and `ovs`).
     UNCONFIRMED:  the NIC holds it, but its counters do not show that it forwards by it.
-    PARTIAL:      the NIC matches and marks, the CPU acts (`offloaded:partial`).
+    PARTIAL:      the NIC matches and marks, the CPU acts (`offloaded:partial`, or `userspace` among the actions).
     TC_SW:        in the kernel's traffic control, but not in the driver (`dp:tc` without `offloaded`).
     IDLE_HW:      the NIC holds it, but the packets that came were counted in software alone.
     SW:           in the software datapath; also `dp:dummy`, the simulated NIC in tests of OVS.
@@ -386,10 +383,10 @@ def verdict_of(megaflow: Megaflow) -> Verdict | None:
     """Return where a megaflow runs by the dump alone, never ABSENT; None if it was made without `-m`."""
     if megaflow.layer == "dummy":
         return Verdict.SW
-    if megaflow.offloaded is Offloaded.YES:
-        return Verdict.HW
-    if megaflow.offloaded is Offloaded.PARTIAL:
-        return Verdict.PARTIAL
+    if megaflow.offloaded is not None:
+        # Open vSwitch calls every offloaded megaflow of its own layer partial (flow_passes_type_filter of lib/dpctl.c).
+        is_acted_on_by_cpu = megaflow.layer == "ovs" or any(each.startswith("userspace(") for each in megaflow.actions)
+        return Verdict.PARTIAL if megaflow.offloaded is Offloaded.PARTIAL or is_acted_on_by_cpu else Verdict.HW
     if megaflow.layer is None:
         return None
     return Verdict.TC_SW if megaflow.layer == "tc" else Verdict.SW

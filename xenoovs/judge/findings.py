@@ -364,9 +364,7 @@ class OffloadFindings(DumpFindings):
         seen = [block for block in self.nic_blocks if block.verdict is not Verdict.ABSENT]
         if self.unjudged or self.is_unparsed:
             return Conclusion.CHECK_FAILED
-        if self.is_overridden or self.is_preempted:
-            return Conclusion.NOT_ALL_IN_HARDWARE
-        if any(block.misdelivered for block in self.blocks):
+        if self.is_overridden or self.is_preempted or any(block.misdelivered for block in self.blocks):
             return Conclusion.NOT_ALL_IN_HARDWARE
         if not seen:
             return Conclusion.IN_HARDWARE if self.cpu_blocks else Conclusion.NOTHING_SEEN

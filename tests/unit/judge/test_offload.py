@@ -16,12 +16,12 @@ from tests.switch_tunnels import behind_tunnels
 from tests.unit.balancer import claim, program, service
 from tests.unit.judge.programs import blocks, megaflow_of, shown, two_services
 from xenoovs.compile.plan import hardware_entries
-from xenoovs.datapath.megaflow import Megaflow, Verdict
+from xenoovs.datapath.megaflow import Megaflow, Verdict, verdict_of
 from xenoovs.datapath.parse import parse_dump, parse_megaflow
 from xenoovs.datapath.tc import TcCounters, TcFilter, cookie_of_ufid, parse_tc_json, with_known_counters
 from xenoovs.evidence.evidence import BridgePorts, Evidence
 from xenoovs.evidence.samples import NO_GROWTH, DatapathSample, Growth, id_of, sampled
-from xenoovs.judge.expected import OutsideKind, expected_services
+from xenoovs.judge.expected import OutsideKind, expected_services, match_text
 from xenoovs.judge.findings import Anomaly, MegaflowState, OffloadFindings, carry_over, of_services
 from xenoovs.judge.links import tree_lines
 from xenoovs.judge.offload import check_dump, state_of
@@ -344,3 +344,27 @@ def test_megaflows_of_an_earlier_sample_stay_with_their_blocks() -> None:
     merged = carry_over(_listed(OF_FIRST), _listed(TABLE_FULL.replace(OF_FIRST, "")))
     assert OffloadTree(merged).to_json() == OffloadTree(_listed(TABLE_FULL)).to_json()
     assert of_services(merged, set()).listed == ()
+
+
+@pytest.mark.parametrize(
+    ("where", "actions", "verdict"),
+    [
+        (HW, "p0", Verdict.HW),
+        (HW, "sample(sample=1.0%,actions(userspace(pid=1))),p0", Verdict.HW),
+        (", offloaded:yes, dp:doca", "p0", Verdict.HW),
+        (", offloaded:yes, dp:ovs", "p0", Verdict.PARTIAL),
+        (PARTIAL, "p0", Verdict.PARTIAL),
+        (HW, "p0,userspace(pid=1)", Verdict.PARTIAL),
+        (HW, "userspace(pid=1,slow_path(action))", Verdict.PARTIAL),
+        (", offloaded:yes, dp:dummy", "p0", Verdict.SW),
+    ],
+)
+def test_bug_what_the_cpu_does_is_not_offloaded(where: str, actions: str, verdict: Verdict) -> None:
+    """A megaflow of Open vSwitch's own layer, or with packets for ovs-vswitchd, was in hardware by its word alone."""
+    assert verdict_of(parse_megaflow(_line(OTHER, where=where, actions=actions))) is verdict
+
+
+def test_bug_a_report_failed_with_a_megaflow_that_matches_the_whole_tos() -> None:
+    """`-o json` and `--tree` ended with an internal error beside a tunnel with `tos=inherit`."""
+    megaflow = parse_megaflow(_line(f"in_port(p0),{V4}(dst=10.9.9.9,tos=0x22,frag=no)"))
+    assert match_text(megaflow) == "ip,in_port=p0,nw_dst=10.9.9.9,nw_tos=32"
