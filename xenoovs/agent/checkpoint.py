@@ -33,8 +33,8 @@ def changed_services(before: Checkpoint, now: Checkpoint) -> frozenset[int]:
     return frozenset(service_of(flow.cookie) for flow in {*before.flows} ^ {*now.flows})
 
 
-def roll_back(switch: Switch, checkpoint: Checkpoint, *, services: Collection[int]) -> int:
-    """Restore the flows of some services in one bundle, and read them back. Return the number of flow-mods.
+def roll_back(switch: Switch, checkpoint: Checkpoint, *, services: Collection[int]) -> None:
+    """Restore the flows of some services in one bundle, and read them back.
 
     Later changes of other services stay, such as a drain. If the bridge was recreated, as by a restart of ovs-vswitchd,
     the flows of all services are restored. Raises SwitchError, FlowConflict, ReadBackDiffers.
@@ -49,12 +49,11 @@ def roll_back(switch: Switch, checkpoint: Checkpoint, *, services: Collection[in
     now = _of(services, (*take_checkpoint(switch, bridge).flows, *_obsolete(learned, checkpoint)))
     difference = plan(wanted, (*now, *foreign)).require_free()
     if difference.is_empty:
-        return 0
+        return
     switch.apply(bridge, bundle_of(difference))
     wrong = plan(wanted, _of(services, take_checkpoint(switch, bridge).flows)).flow_mods
     if wrong:
         raise ReadBackDiffers(bridge=bridge, flows=wrong)
-    return difference.flow_mods
 
 
 def _of(services: Collection[int], flows: Iterable[Flow]) -> tuple[Flow, ...]:

@@ -310,8 +310,7 @@ class Reloader:
         """Adopt the overrides and the pause set at another controller."""
         before = self._store.state.runtime
         self._engine.hold(is_held=runtime.is_paused)
-        pause = replace(runtime, overrides=before.overrides)
-        self._store.dispatch(pause)
+        self._store.dispatch(replace(runtime, overrides=before.overrides))
         self._set_overrides(merge(runtime.overrides, self.config.balancer))
         if self._store.state.runtime != before:
             count = len(self._store.state.runtime.overrides)
@@ -335,7 +334,13 @@ class Reloader:
     async def _save(self, runtime: Runtime) -> None:
         if self._settings.runtime is not None and runtime != self._saved:
             # The disk may be slow, and probes must not wait for it.
-            await asyncio.to_thread(self._settings.runtime.save, runtime)
+            try:
+                await asyncio.to_thread(self._settings.runtime.save, runtime)
+            except OSError:
+                # The file may have it nevertheless, if only its directory could not be written.
+                with suppress(OSError):
+                    await asyncio.to_thread(self._settings.runtime.save, self._saved)
+                raise
             self._saved = runtime
 
     async def follow(self, merged: Merged | None = None) -> None:

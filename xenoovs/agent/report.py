@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from xenoovs.agent.health import AdvertisedChange, HealthChange
-from xenoovs.agent.state import AgentState, RoundFacts
+from xenoovs.agent.state import AgentState, RoundFacts, Runtime
 from xenoovs.agent.tasks import call_each
 from xenoovs.compile.drain_progress import Draining
 from xenoovs.compile.plan import ChangeKind
@@ -204,7 +204,7 @@ class BackendChanges:
     def observe(self, before: AgentState, after: AgentState, now_s: float) -> None:
         """Record changes by operators, the config and ports."""
         if before.runtime.overrides is not after.runtime.overrides:
-            self._record(_by_operators(before.runtime.overrides, after.runtime.overrides, now_s))
+            self._record(_by_operators(before.runtime, after.runtime, now_s))
         if before.balancer is not after.balancer:
             self._record(_by_config(before.balancer, after.balancer))
         if before.ports_down != after.ports_down or before.ports is not after.ports:
@@ -219,10 +219,8 @@ class BackendChanges:
         self.last = last
 
 
-def _by_operators(
-    before: Iterable[Override], after: Iterable[Override], now_s: float
-) -> Iterator[tuple[BackendName, str]]:
-    old, new = ({each.name: each for each in some} for some in (before, after))
+def _by_operators(before: Runtime, after: Runtime, now_s: float) -> Iterator[tuple[BackendName, str]]:
+    old, new = before.by_name, after.by_name
     for name in old.keys() | new.keys():
         was, now = old.get(name), new.get(name)
         if now is not None and (was is None or was.state != now.state):

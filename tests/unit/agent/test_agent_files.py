@@ -282,6 +282,20 @@ def test_a_request_that_cannot_be_saved_is_refused_and_changes_nothing(scene: Sc
         assert seen(client).overrides == ()
 
 
+def test_bug_a_request_that_was_refused_was_in_force_after_a_restart(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file was replaced, and then its directory could not be written (fsync(2), EIO)."""
+    with scene.agent() as (_, client):
+        client.ask("drain", FIPS2)
+        with monkeypatch.context() as patch:
+            patch.setattr("xenoovs.switch.undo_journal.sync_directory", Mock(side_effect=OSError(5, "I/O error")))
+            with pytest.raises(AgentRefused, match="I/O error; nothing was changed"):
+                client.ask("pause")
+    with scene.agent() as (_, client):
+        assert (seen(client).is_paused, len(seen(client).overrides)) == (False, 1)
+
+
 def test_bug_a_lock_on_a_full_disk_was_reported_as_a_problem_of_the_output(small_disk: Path) -> None:
     (small_disk / "rest").write_bytes(bytes(8192))
     locks = BridgeLocks(AgentPaths(small_disk, small_disk), small_disk / "ovsbr1.sock")

@@ -84,6 +84,5 @@ def _token_of(authorization: str) -> str:
     if scheme.lower() == "bearer":
         return rest.strip()
     with suppress(ValueError):
-        password: str = BasicAuth.decode(authorization, encoding="utf-8").password
-        return password
+        return str(BasicAuth.decode(authorization, encoding="utf-8").password)
     return ""

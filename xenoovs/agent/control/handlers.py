@@ -374,8 +374,7 @@ async def confirm(agent: Agent, _: EmptyRequest) -> Done:
 
 
 def find_remote(agent: Agent, name: str) -> tuple[Mover, ProbedRemote]:
-    """Return a remote that is probed, and what moves its blocks. Raises RequestRefused, which lists the nearest
-    names."""
+    """Return a remote that is probed, and its mover. Raises RequestRefused, which lists the nearest names."""
     mover = agent.mover
     if mover is None or name not in mover.remotes:
         raise unknown("remote", name, () if mover is None else mover.remotes, "the config")
@@ -393,12 +392,12 @@ async def apply_overrides(agent: Agent, *requests: OverrideRequest, end: str = "
     described = [_described(name, configured.get(name), overrides.get(name), desired.ramps) for name in names]
     done = _done(", ".join(described) + end, outcome)
     changed = {service for service, _ in names}
-    weighted = (
-        (each.name, {backend.name for backend in each.backends if backend.weight})
+    dropped = [
+        each.name
         for each in desired.balancer.services
         if each.name in changed
-    )
-    dropped = [service for service, left in weighted if left <= desired.ejected.get(service, frozenset())]
+        and all(one.name in desired.ejected.get(each.name, ()) for one in each.backends if one.weight)
+    ]
     if dropped:
         none = f"no backend of {' and '.join(dropped)} serves: packets are dropped"
         done = replace(done, message=f"{done.message}; {none}")
