@@ -59,8 +59,8 @@ _IN_CODE = re.compile(r"`(xenoovs [^`\n\"\\]+)`")
 _EXAMPLE = re.compile(r"^\s+(xenoovs \S.*)$", re.MULTILINE)
 _REST = re.compile(r" && |; | \|\|? | > | < | -- |  +#|  +\(|\)$| #")
 """What ends a call of xenoovs in a line."""
-_OPTIONS = re.compile(r"(?<=[a-z])\{\w*\.?command_options\(\)\}")
-"""Options that reach an agent, after a space of their own."""
+_OPTIONS = re.compile(r"(?<=[a-z])\{(?:\w*\.?command_options\(\)|options)\}")
+"""Options that reach an agent or an Open vSwitch, after a space of their own."""
 _PLACEHOLDER = re.compile(r"\{.*?\}|\[[^]]*\]|\.\.\.$")
 
 

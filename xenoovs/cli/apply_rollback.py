@@ -114,8 +114,8 @@ def wait_for_confirmation(guard: RollbackWatchdog, sock: socket, rounds: DrainRo
     if has_terminal:
         # A line that was typed before the question is no answer to it.
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
-    command = f"`xenoovs confirm{target_options(option('db'), option('lab'))}`"
-    how = f"press ENTER to keep it, or run {command}" if has_terminal else f"keep it with {command}"
+    options = target_options(option("db"), option("lab"))
+    how = f"{'press ENTER to keep it, or run' if has_terminal else 'keep it with'} `xenoovs confirm{options}`"
     echo(f"applied; rollback in {span(within_s)} unless confirmed: {how}", err=True)
     watched: list[int] = [sock.fileno(), guard.ended, *([sys.stdin.fileno()] if has_terminal else [])]
     while True:

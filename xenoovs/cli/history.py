@@ -146,8 +146,8 @@ def _standing(bridge: str, last: int, *, is_there: bool) -> str:
     """Return, as a sentence, whether the bridge has the flows of the last entry."""
     if is_there:
         return f"Bridge {bridge} has the flows of entry {last}."
-    back = f"`xenoovs apply --rollback {last}{target_options(option('db'), option('lab'))}`"
+    options = target_options(option("db"), option("lab"))
     return (
         f"Bridge {bridge} does not have the flows of entry {last}: an agent, another program, or a command that did "
-        f"not finish has changed them. {back} goes back to entry {last}."
+        f"not finish has changed them. `xenoovs apply --rollback {last}{options}` goes back to entry {last}."
     )
