@@ -192,6 +192,8 @@ def test_on_and_off_are_in_effect_and_the_flows_are_there_also_after_a_restart_t
                 change(own_ovs, tmp_path, wanted=not wanted, order=refuse)
             assert setting.is_as(wanted=True) or setting.is_as(wanted=wanted)
             assert (everything(bridge), waits(own_ovs)) == (before, False)
+            # Bug: the file stayed although the flows were back.
+            assert not list(tmp_path.glob("*.bundle"))
         assert not list(own_ovs.ovs.directory.glob("xenoovs-offload.json"))
 
 

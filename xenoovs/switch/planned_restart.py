@@ -183,11 +183,8 @@ def planned_restart(
         finally:
             now = time.monotonic()
             _put_back(switch, endpoint, directory, saved, deadline=now + max(timeout_s, _SLOWER * (now - began)))
-    gap_s = time.monotonic() - began
-    for bridge in saved:
-        _file(directory, bridge).unlink(missing_ok=True)
     return PlannedRestart(
-        gap_s,
+        time.monotonic() - began,
         {bridge: len(each.flows) for bridge, each in saved.items()},
         {bridge: len(each.groups) for bridge, each in saved.items()},
         of_ovn,
@@ -201,12 +198,12 @@ def _file(directory: Path, bridge: str) -> Path:
 def _save(endpoint: Endpoint, directory: Path, states: Iterable[BridgeState]) -> dict[str, SavedTables]:
     saved: dict[str, SavedTables] = {}
     for state in states:
-        tables = dump_tables(endpoint, state.name)
-        descriptor = os.open(_file(directory, state.name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        ports = tuple(port for port in state.ofports if port != state.name)
+        saved[state.name] = replace(dump_tables(endpoint, state.name), ports=ports)
+    for bridge, tables in saved.items():
+        descriptor = os.open(_file(directory, bridge), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w") as stream:
             stream.write(tables.bundle)
-        ports = tuple(port for port in state.ofports if port != state.name)
-        saved[state.name] = replace(tables, ports=ports)
     return saved
 
 
@@ -218,6 +215,7 @@ def _put_back(
         try:
             # The bridge, its socket and its ports come back one after the other.
             retry(partial(_restore, switch, endpoint, bridge, tables), deadline=deadline, pause_s=_STEP_S)
+            _file(directory, bridge).unlink(missing_ok=True)
         except SwitchError as error:
             failed[bridge] = str(error)
     if failed:
