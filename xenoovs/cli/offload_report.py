@@ -71,6 +71,7 @@ _ON_BRIDGE = {
 }
 _UNCOUNTED = "no conclusion: no packet was counted yet; send some and run this again"
 _FILTERED = "no conclusion: all megaflows of the dump are in the NIC, but it may lack those that are not"
+_UNREAD = "no conclusion: lines that could not be read may be megaflows that are not in the NIC"
 _OVERRIDDEN = "foreign flows override blocks: packets are not sent where the config says"
 _PREEMPTED = "rules of other programs in traffic control take packets of blocks before Open vSwitch does"
 _OTHER_IN_SOFTWARE = (
@@ -179,8 +180,7 @@ def show(every: OffloadFindings, shown: ReportOptions) -> None:
     for remark in judged.remarks:
         print_text(shown.say(remark), fg="yellow")
     _show_unparsed(findings)
-    concluded = judged.conclusion_for(shown.required)
-    sentence = _sentence(judged)
+    concluded, sentence = judged.conclusion_for(shown.required), _sentence(judged)
     if judged.is_overridden:
         sentence = _OVERRIDDEN
     elif judged.is_preempted:
@@ -218,7 +218,7 @@ def _is_failed(findings: OffloadFindings | BridgeFindings, conclusion: Conclusio
 def _unproven(findings: DumpFindings, judged: Iterable[BlockOffload | OutsideTraffic | BridgeRow]) -> str:
     """Return, as a sentence, why megaflows allow no conclusion."""
     if findings.is_filtered:
-        return _FILTERED
+        return _UNREAD if findings.unparsed else _FILTERED
     return _UNCONFIRMED if any(each.verdict is Verdict.UNCONFIRMED for each in judged) else _UNCOUNTED
 
 

@@ -143,10 +143,11 @@ def check_recorded_dump(
         services, own_mask = expected_services(program), own_mask_of(program, lambda: evidence.version)
         findings = check_dump(services, hints.watch(lines), evidence, own_mask=own_mask, is_listing=is_listing)
     findings = attribute(findings, (seen.flow for seen in observed if is_foreign(seen.flow.cookie)))
-    is_filtered = bool(findings.absent) and hints.is_filtered(is_complete=lines.is_complete)
+    is_filtered = bool(findings.absent or lines.dumps) and hints.is_filtered(is_complete=lines.is_complete)
     remarks = missing_remarks(program, observed, THIS_HOST) if flows is not None else ()
     remarks = (*remarks, *lines.remarks(), *hints.reason_summary(), *hints.remarks(is_filtered=is_filtered))
     remarks = (*remarks, *_recorded_remarks(hints))
+    is_filtered = is_filtered or findings.is_filtered
     return replace(findings, is_filtered=is_filtered, cpu_ports=balancer.cpu_encrypted_ports, remarks=remarks)
 
 
@@ -174,8 +175,8 @@ def check_live_bridge(
         findings = check_bridge(scan_dump(hints.watch(evidence.lines)), evidence, is_listing=lists)
     clear, unread = _cleartext(collector, findings.tunnels)
     findings = replace(findings, cleartext=clear)
-    remarks = (*evidence.remarks, *unread, *hints.remarks(is_filtered=False), *growth_remarks(findings, evidence))
-    remarks = (*remarks, *unlisted)
+    remarks = (*evidence.remarks, *unread, *hints.remarks(is_filtered=False))
+    remarks = (*remarks, *growth_remarks(findings, evidence), *unlisted)
     if not state.hw_offload and any(row.is_judged and row.verdict.is_software for row in findings.rows):
         remarks = (*remarks, _NOT_SET)
     logical = {port.name: port.iface_id for port in state.ports if port.iface_id}
@@ -288,7 +289,7 @@ def check_recorded_bridge(bridge: str | None, dump: Path, *, is_listing: bool = 
     if inferred.seen:
         names = ", ".join(sorted(inferred.seen))
         remarks = (*remarks, f"{names}: taken for the bridge by its name; if it is none, add --bridge NAME")
-    return replace(findings, is_filtered=is_filtered, remarks=remarks)
+    return replace(findings, is_filtered=is_filtered or findings.is_filtered, remarks=remarks)
 
 
 def own_mask_of(program: Program, version: Callable[[], str | None]) -> OwnMask:

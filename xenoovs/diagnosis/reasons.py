@@ -132,7 +132,7 @@ def find_recorded(
         megaflows = _judged_without_m(_read_whole(hints.watch(lines), unparsed), evidence.version, depends)
         selection = select_candidates(megaflows, services, selected.selects, evidence)
     # With a config, megaflows that a filter left out show as absent blocks.
-    lacks = bool(selection.absent if services else selection.in_hardware or selection.unconfirmed)
+    lacks = bool(selection.absent or lines.dumps if services else selection.in_hardware or selection.unconfirmed)
     selection.is_filtered = lacks and hints.is_filtered(is_complete=lines.is_complete)
     selection.notes = (
         *lines.remarks(),
@@ -164,9 +164,7 @@ def _judged_without_m(megaflows: Iterable[Megaflow], version: str | None, depend
         if overall(found) is Offload.SW:
             yield replace(megaflow, layer="ovs")
             continue
-        for one in found:
-            if one.offload is Offload.DEPENDS:
-                depends[f"{one.topic.what}: {one.row.text}"] += 1
+        depends.update(f"{one.topic.what}: {one.row.text}" for one in found if one.offload is Offload.DEPENDS)
         yield megaflow
 
 

@@ -114,12 +114,14 @@ class BridgeFindings(DumpFindings):
             return Conclusion.NOT_ALL_IN_HARDWARE
         share = self.judged_share
         # Without a packet to prove it, offloaded:yes is no success.
-        if not judged or self.is_filtered or (share is None and (required is not None or not is_software)):
+        is_open = self.is_filtered or share is None
+        if not judged or (is_open and not is_software) or (share is None and required is not None):
             return Conclusion.NOTHING_SEEN
         if required is None or share is None:
             is_unconfirmed = not is_software and any(row.verdict is Verdict.UNCONFIRMED for row in judged)
             return Conclusion.NOTHING_SEEN if is_unconfirmed else conclude(not is_software)
-        return Conclusion.NOTHING_SEEN if share >= required and self.uncounted else conclude(share >= required)
+        is_reached = share >= required
+        return Conclusion.NOTHING_SEEN if is_reached and (is_open or self.uncounted) else conclude(is_reached)
 
 
 def check_bridge(

@@ -233,7 +233,7 @@ class DumpFindings:
         unparsed_more: number of unreadable lines beyond those in `unparsed`.
         unjudged: number of megaflows in a dump made without `-m`, which hides where they run.
         uncounted: number of megaflows whose tc filter has no hardware counter.
-        is_filtered: whether the dump may lack megaflows in software, as all of its megaflows are offloaded.
+        is_filtered: whether the findings may lack megaflows in software, by a filter or an unreadable line.
         ports: packets that ports gave to the CPU between two samples; empty if there was one sample.
         tunnels: tunnels whose packets bypass the kernel's IPsec.
         cleartext: tunnels that should be encrypted, by a policy or by the config, and are not.
@@ -393,9 +393,9 @@ class OffloadFindings(DumpFindings):
         share = self.judged_share
         if share is None and self.cpu_blocks:
             return conclusion
-        if share is None or self.is_filtered or not any(block.packets for block in self.blocks):
+        if share is None or not any(block.packets for block in self.blocks):
             return Conclusion.NOTHING_SEEN
-        if share >= required and (self.uncounted or share - self._unproven_share < required):
+        if share >= required and (self.is_filtered or self.uncounted or share - self._unproven_share < required):
             return Conclusion.NOTHING_SEEN
         return conclude(share >= required and not any(block.misdelivered for block in self.blocks))
 

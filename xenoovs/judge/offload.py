@@ -201,12 +201,13 @@ class MegaflowJudge:
     def __init__(self, evidence: Evidence) -> None:
         self._evidence, self._contradicted = evidence, evidence.contradicted
         self._hops, self._is_all_offloaded = list[MegaflowState](), True
-        self._unparsed, self._unparsed_more = list[ParseError](), 0
+        self._unparsed, self._unparsed_more, self._is_partly_read = list[ParseError](), 0, False
         self._read = self._unjudged = self._uncounted = 0
         self._tunnels = dict[tuple[Encapsulation, bool], list[int]]()
 
     def note(self, error: ParseError) -> None:
-        """Count a line that could not be read."""
+        """Count a line that could not be read. A whole one may be a megaflow in software."""
+        self._is_partly_read |= " actions:" in error.text and ", offloaded:yes," not in error.text
         if len(self._unparsed) < _MAX_UNPARSED:
             self._unparsed.append(error)
         else:
@@ -230,6 +231,7 @@ class MegaflowJudge:
             "read": self._read,
             "unparsed": tuple(self._unparsed),
             "unparsed_more": self._unparsed_more,
+            "is_filtered": self._is_partly_read,
             "unjudged": self._unjudged,
             "uncounted": self._uncounted,
             "tunnels": tuple(

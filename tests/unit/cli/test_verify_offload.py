@@ -27,6 +27,17 @@ def test_bytes_that_are_no_text_are_torn_lines(tmp_path: Path, xenoovs: CommandL
     assert "lines that could not be read (1)" in result.out
 
 
+@pytest.mark.parametrize(("options", "status"), [("-m type=offloaded", 3), ("-m | grep p0", 3), ("-m", 0)])
+def test_bug_a_filter_on_the_command_line_left_no_doubt(
+    options: str, status: int, tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    """If every block had a megaflow in the NIC, it ended with exit status 0, whatever the filter left out."""
+    dump = tmp_path / "dump"
+    dump.write_text(f"$ ovs-appctl dpctl/dump-flows {options}\n{Path(DUMP).read_text()}")
+    result = xenoovs("verify-offload", CONFIG, "--from-dump", dump)
+    assert (result.status, "it may lack those that are not" in result.out) == (status, status == 3)
+
+
 def test_any_bridge_is_judged_by_its_own_max_idle(monkeypatch: pytest.MonkeyPatch, xenoovs: CommandLine) -> None:
     """With a max-idle of a minute, a megaflow used 20 s ago counted as old, so its packets were ignored."""
     held = "in_port(p0),eth_type(0x0800), packets:{}, bytes:{}, used:{}s, offloaded:yes, dp:tc, actions:p1"

@@ -17,10 +17,12 @@ from tests.unit.balancer import claim, program, service
 from tests.unit.judge.programs import blocks, megaflow_of, shown, two_services
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.datapath.megaflow import Megaflow, Verdict, verdict_of
-from xenoovs.datapath.parse import parse_dump, parse_megaflow
+from xenoovs.datapath.parse import parse_dump, parse_megaflow, scan_dump
 from xenoovs.datapath.tc import TcCounters, TcFilter, cookie_of_ufid, parse_tc_json, with_known_counters
+from xenoovs.errors import ParseError
 from xenoovs.evidence.evidence import BridgePorts, Evidence
 from xenoovs.evidence.samples import NO_GROWTH, DatapathSample, Growth, id_of, sampled
+from xenoovs.judge.bridge import check_bridge
 from xenoovs.judge.expected import OutsideKind, expected_services, match_text
 from xenoovs.judge.findings import Anomaly, MegaflowState, OffloadFindings, carry_over, of_services
 from xenoovs.judge.links import tree_lines
@@ -368,3 +370,25 @@ def test_bug_a_report_failed_with_a_megaflow_that_matches_the_whole_tos() -> Non
     """`-o json` and `--tree` ended with an internal error beside a tunnel with `tos=inherit`."""
     megaflow = parse_megaflow(_line(f"in_port(p0),{V4}(dst=10.9.9.9,tos=0x22,frag=no)"))
     assert match_text(megaflow) == "ip,in_port=p0,nw_dst=10.9.9.9,nw_tos=32"
+
+
+@pytest.mark.parametrize(
+    ("line", "ends"),
+    [
+        (_line(OTHER, where=", offloaded:later, dp:tc"), "NOTHING_SEEN"),
+        (_line(OTHER).replace("packets:7", "packets:x"), "IN_HARDWARE"),
+        (_line(OTHER, where=TC_SW).partition(" actions:")[0], "IN_HARDWARE"),
+    ],
+    ids=["another word for software", "in hardware by its word", "cut off, as its flow is gone"],
+)
+@pytest.mark.parametrize("required", [None, 0.5])
+def test_bug_unreadable_megaflows_did_not_count(line: str, ends: str, required: float | None) -> None:
+    """`verify-offload` ended with exit status 0 though megaflows in software may be in lines that it cannot read."""
+    lines = [_line(f"in_port(p0),{V4}(src=0.0.0.0/0.0.0.0,dst=10.9.9.9)"), line]
+    found = replace(_check(megaflows=REQUESTS), is_filtered=check_dump(SERVICES, lines).is_filtered)
+    assert found.conclusion_for(required).name == ends
+    assert check_bridge(map(_read, lines)).conclusion_for(required).name == ends
+
+
+def _read(line: str) -> Megaflow | ParseError:
+    return next(scan_dump(line))

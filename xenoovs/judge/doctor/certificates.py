@@ -16,12 +16,11 @@ from xenoovs.judge.doctor.check import CheckResult, DoctorCase, Fix, HostCheck, 
 
 _CERTIFICATE = HostCheck("IPsec certificate", "without SAs no packet of the tunnel passes")
 _DAY_S = 86400.0
-_LIBRESWAN = "pluto"
 
 
 def _is_strongswan(facts: TunnelFacts) -> bool:
-    """Return True also if it is unknown, as Debian's monitor tries strongSwan first."""
-    return _LIBRESWAN not in facts.programs
+    """Return False for Libreswan. True also if it is unknown, as Debian's monitor tries strongSwan first."""
+    return "pluto" not in facts.programs
 
 
 def check_certificates(case: DoctorCase) -> Iterator[CheckResult]:
@@ -29,12 +28,11 @@ def check_certificates(case: DoctorCase) -> Iterator[CheckResult]:
     facts = case.host.tunnels
     if facts is None:
         return
-    files = tuple(case.database.config.get(name) for name in ("certificate", "private_key", "ca_cert"))
-    certificate, key, authority = files
+    certificate, key, authority = map(case.database.config.get, ("certificate", "private_key", "ca_cert"))
     states = (case.interface(name) for name in dict.fromkeys(end.port for end in facts.ends if end.is_encrypted))
     ports = [state for state in states if state is not None]
     by_certificate = [port for port in ports if "psk" not in port.options and _remote(port)]
-    if any(files):
+    if certificate or key or authority:
         yield from _check_shared_keys(ports)
     if not by_certificate:
         return
