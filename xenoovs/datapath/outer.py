@@ -223,8 +223,8 @@ def check_action(action: str) -> None:
             parse_outer(action[len(_SET_TUNNEL) : -2])
         except KeyTextError as error:
             raise KeyTextError(len(_SET_TUNNEL) + error.offset, error.expected) from None
-    elif action.startswith(_TNL_PUSH):
-        parse_push(action)
+    elif action.startswith((_TNL_PUSH, _CLONED)):
+        encapsulations((action,))
     elif action.startswith(_TNL_POP) and not re.fullmatch(r"[^(),]+\)", action[len(_TNL_POP) :]):
         raise KeyTextError(len(_TNL_POP), "the port of tnl_pop(..)")
 

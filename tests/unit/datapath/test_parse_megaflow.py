@@ -183,3 +183,13 @@ def test_the_text_of_open_vswitch_is_shown() -> None:
     assert list(hints.watch([REFUSED, REFUSED])) == [REFUSED, REFUSED]
     (shown,) = hints.reason_summary()
     assert shown == "reported by Open vSwitch for 2 megaflows: match unsupported: ct_state=+new"
+
+
+def test_bug_a_damaged_push_in_a_clone_was_no_unreadable_line() -> None:
+    """`verify-offload` ended with an internal error."""
+    layers = "eth(dst=02:00:00:00:00:02,src=02:00:00:00:00:01),ipv4(src=192.0.2.1,dst=192.0.2.2,proto=17)"
+    header = f"size=50,type=4,{layers},udp(src=0,dst=47x,csum=0x0),vxlan(flags=0x8000000,vni=0x1)"
+    action = f"clone(tnl_push(tnl_port(4),header({header}),out_port(1)),2)"
+    with pytest.raises(ParseError, match="47x"):
+        parse_megaflow(GOOD.replace("actions:p1", f"actions:{action}"))
+    assert parse_megaflow(GOOD.replace("actions:p1", f"actions:{action.replace('47x', '4789')}")).packets == 1
