@@ -391,13 +391,12 @@ class OffloadFindings(DumpFindings):
             is_unconfirmed = any(each.verdict is Verdict.UNCONFIRMED for each in self.nic_answers)
             return Conclusion.NOTHING_SEEN if is_unconfirmed and conclusion is Conclusion.IN_HARDWARE else conclusion
         share = self.judged_share
-        if share is None and self.cpu_blocks:
-            return conclusion
         if share is None or not any(block.packets for block in self.blocks):
+            return conclusion if share is None and self.cpu_blocks else Conclusion.NOTHING_SEEN
+        is_reached = share >= required and not any(block.misdelivered for block in self.blocks)
+        if is_reached and (self.is_filtered or self.uncounted or share - self._unproven_share < required):
             return Conclusion.NOTHING_SEEN
-        if share >= required and (self.is_filtered or self.uncounted or share - self._unproven_share < required):
-            return Conclusion.NOTHING_SEEN
-        return conclude(share >= required and not any(block.misdelivered for block in self.blocks))
+        return conclude(is_reached)
 
     @property
     def unproven(self) -> tuple[UnprovenBlock, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from ipaddress import ip_address
@@ -387,6 +388,8 @@ def test_bug_unreadable_megaflows_did_not_count(line: str, ends: str, required: 
     lines = [_line(f"in_port(p0),{V4}(src=0.0.0.0/0.0.0.0,dst=10.9.9.9)"), line]
     found = replace(_check(megaflows=REQUESTS), is_filtered=check_dump(SERVICES, lines).is_filtered)
     assert found.conclusion_for(required).name == ends
+    lost = replace(found, blocks=(replace(found.blocks[0], anomalies=Counter((Anomaly.DROPPED,))), *found.blocks[1:]))
+    assert lost.conclusion_for(required).name == "NOT_ALL_IN_HARDWARE"
     assert check_bridge(map(_read, lines)).conclusion_for(required).name == ends
 
 
