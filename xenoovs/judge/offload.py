@@ -231,7 +231,7 @@ class MegaflowJudge:
             "read": self._read,
             "unparsed": tuple(self._unparsed),
             "unparsed_more": self._unparsed_more,
-            "is_filtered": self._is_partly_read,
+            "is_filtered": self._is_partly_read or len(self._hops) >= MAX_HOPS,
             "unjudged": self._unjudged,
             "uncounted": self._uncounted,
             "tunnels": tuple(
@@ -274,7 +274,7 @@ class MegaflowJudge:
 
 
 MAX_HOPS = 50_000
-"""Most megaflows of chains that are judged together, as they take memory; further ones are judged one by one."""
+"""Most megaflows of chains that are judged together, as they take memory; with more, offloaded:yes proves nothing."""
 
 
 def is_recent(used_s: float | None, evidence: Evidence) -> bool:

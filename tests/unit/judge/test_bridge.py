@@ -11,6 +11,7 @@ from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_dump, parse_megaflow, scan_dump
 from xenoovs.evidence.evidence import BridgePorts, Evidence
 from xenoovs.evidence.samples import DatapathSample, sample_of
+from xenoovs.judge import offload
 from xenoovs.judge.bridge import BridgeFindings, check_bridge
 from xenoovs.judge.chains import judge_chains, link_chains, recirculations
 from xenoovs.judge.findings import MegaflowState
@@ -156,6 +157,14 @@ def test_bug_a_chain_behind_arp_and_ip_had_no_row() -> None:
             ("", True, 2),
             ("arp", False, 1),
         ]
+
+
+def test_bug_more_chains_than_are_judged_together_were_a_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`verify-offload --bridge` ended with exit status 0 whether or not megaflows continued them."""
+    monkeypatch.setattr(offload, "MAX_HOPS", 2)
+    lines = tuple(_line(HW, f"recirc({number})") for number in range(1, 4))
+    assert _check(lines[:1]).conclusion_for(None).name == "NOT_ALL_IN_HARDWARE"
+    assert _check(lines).conclusion_for(None).name == "NOTHING_SEEN"
 
 
 def test_recirculations_in_nested_actions_are_found() -> None:
