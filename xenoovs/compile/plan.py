@@ -21,7 +21,6 @@ from xenoovs.errors import FlowConflict
 from xenoovs.model.next_hop import NextHop, is_tunneled
 from xenoovs.model.tunnel import ECN_CODE_POINTS
 from xenoovs.openflow.flow import Bundle, Command, Field, Flow, FlowMod, is_ours, service_of
-from xenoovs.openflow.group import has_failover
 from xenoovs.openflow.text import render_flow
 from xenoovs.partition.solve import Window, windows
 
@@ -98,7 +97,8 @@ def bundle_of(difference: Plan) -> Bundle:
     changes = (FlowMod(_command(change), change.after) for change in difference.changed)
     deletes = (FlowMod(Command.DELETE, flow) for flow in sorted(difference.removed, key=path))
     both = (flow for change in difference.changed for flow in (change.before, change.after))
-    return Bundle((*adds, *changes, *deletes), has_failover(chain(difference.added, both, difference.removed)))
+    has_groups = any(flow.failover for flow in chain(difference.added, both, difference.removed))
+    return Bundle((*adds, *changes, *deletes), has_groups)
 
 
 def _command(change: FlowChange) -> Command:

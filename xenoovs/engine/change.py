@@ -34,7 +34,7 @@ from xenoovs.openflow.flow import (
     output_ports,
     service_of,
 )
-from xenoovs.openflow.group import has_failover, with_groups
+from xenoovs.openflow.group import with_groups
 from xenoovs.openflow.text import parse_dump, recognise, render_flow
 from xenoovs.switch.api import PortCheck
 
@@ -232,7 +232,7 @@ def _groups(change: Change) -> dict[str, int]:
     difference = change.difference
     old = [*(each.before for each in difference.changed), *difference.removed]
     new = [*difference.added, *(each.after for each in difference.changed)]
-    if not (change.program.balancer.uplinks.buckets or has_failover(old)):
+    if not (change.program.balancer.uplinks.buckets or any(flow.failover for flow in old)):
         return dict.fromkeys(("before", "after", "add", "remove"), 0)
     wanted, keys = flattened(change.target.texts).values(), {flow.key for flow in new}
     sides = (*(flow for flow in wanted if flow.key not in keys), *old), wanted

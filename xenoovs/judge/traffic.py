@@ -15,7 +15,6 @@ from xenoovs.dataclass import dataclass
 from xenoovs.model.balancer import Backend
 from xenoovs.model.next_hop import NextHop
 from xenoovs.openflow.flow import Flow, FlowKey, ObservedFlow, service_of
-from xenoovs.openflow.group import failover_of_flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +92,7 @@ def _service_rows(service: ServiceProgram, observed: Mapping[FlowKey, ObservedFl
 
 
 def _first(flow: Flow) -> NextHop | None:
-    failover = failover_of_flow(flow)
-    return None if failover is None else hop_of(failover.buckets[0])
+    return None if flow.failover is None else hop_of(flow.failover.buckets[0])
 
 
 def _counted(

@@ -411,6 +411,11 @@ class Flow:
     def match(self) -> Match:
         return self.key.match
 
+    @property
+    def failover(self) -> Failover | None:
+        """The failover that it does at last; None if it does something else."""
+        return last if self.actions and isinstance(last := self.actions[-1], Failover) else None
+
 
 def alternatives(actions: tuple[Action, ...]) -> tuple[tuple[Action, ...], ...]:
     """Return the lists of actions one of which is done: with each bucket of a failover, or the actions themselves."""

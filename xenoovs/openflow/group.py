@@ -48,15 +48,6 @@ def is_numbered(number: int) -> bool:
     return _FIRST <= number < _FIRST + _COUNT
 
 
-def failover_of_flow(flow: Flow) -> Failover | None:
-    """Return the failover that a flow does at last; None if it does something else."""
-    return last if flow.actions and isinstance(last := flow.actions[-1], Failover) else None
-
-
-def has_failover(flows: Iterable[Flow]) -> bool:
-    return any(failover_of_flow(flow) is not None for flow in flows)
-
-
 class _Numbers:
     """Numbers for groups on a bridge: those that are there, and free ones near the hash of what a group does."""
 
@@ -97,7 +88,7 @@ def with_groups(flows: Iterable[Flow]) -> tuple[tuple[Group, ...], tuple[Flow, .
 
 
 def _named(flow: Flow, numbers: _Numbers) -> Flow:
-    failover = failover_of_flow(flow)
+    failover = flow.failover
     if failover is None:
         return flow
     named = Foreign(f"group:{numbers.of(failover, _protocol(flow, failover))}")
