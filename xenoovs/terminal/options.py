@@ -17,7 +17,6 @@ import click
 from click.core import ParameterSource
 
 from xenoovs.errors import FlowConflict, PortsMissing, UnusablePorts, XenoovsError
-from xenoovs.switch.tape import is_replaying
 from xenoovs.terminal.completion import complete_lab, complete_server, complete_service
 from xenoovs.terminal.defaults import (
     ANY_LAB,
@@ -29,7 +28,7 @@ from xenoovs.terminal.defaults import (
     labs,
     option,
 )
-from xenoovs.terminal.reach import address_commands, replay
+from xenoovs.terminal.reach import address_commands, replay, replayed
 
 if TYPE_CHECKING:
     from xenoovs.compile.offloadable.table import Version
@@ -151,7 +150,7 @@ _INSTEAD_OF_LAB = ("db", "from_dump")
 
 
 def _choose_lab(context: click.Context, parameter: click.Parameter, given: str | None) -> str | None:
-    is_without = is_replaying() or any(map(option, _INSTEAD_OF_LAB))
+    is_without = replayed() is not None or any(map(option, _INSTEAD_OF_LAB))
     if context.resilient_parsing or (given is None and is_without):
         return given
     lab, origin = find_lab(given)
@@ -197,7 +196,7 @@ def record_option(*unused: str) -> Callable[[Command], Command]:
     def declare(command: Command) -> Command:
         @functools.wraps(command)
         def run(*arguments: Any, **options: Any) -> object:
-            if is_replaying() and (given := given_option("db", "lab", *unused)):
+            if replayed() and (given := given_option("db", "lab", *unused)):
                 raise click.UsageError(f"--record reads no switch, so {given} has no use.")
             return command(*arguments, **options)
 
