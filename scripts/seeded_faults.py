@@ -128,7 +128,7 @@ FAULTS = (
     ),
     Fault(
         "a block that came back is taken for settled",
-        "if move is None or move.old == held.new:",
+        "if move is None or move.old == owner:",
         "if move is None:",
         _ADVANCE,
     ),
@@ -164,8 +164,8 @@ FAULTS = (
     ),
     Fault(
         "moves of services that learn nothing are read as settling",
-        "is_open = not self._learns if new_connections is None else",
-        "is_open = False if new_connections is None else",
+        "is_open = _hop(opens[block]) == to if block in opens else not self._learns",
+        "is_open = _hop(opens[block]) == to if block in opens else False",
         (*_COMPILE, *_ADVANCE),
     ),
     Fault(
