@@ -79,7 +79,7 @@ def test_a_server_is_described_as_before_after_a_kill_of_the_agent_and_its_drain
         before = described("fips3")
         assert xenoovs("drain", "dns", "fips3", *db).status == 0
         with_agent = [described(name) for name in ("fips2", "fips3")]
-    said = xenoovs("status", *db)
+    said = xenoovs("status", "--bridge", bridge.name, *db)
     assert (said.status, "no process listens; the agent was killed" in said.err) == (1, True)
     without = [described(name) for name in ("fips2", "fips3")]
     assert ({each[0] for each in with_agent}, {each[0] for each in without}) == ({"agent"}, {"bridge"})
