@@ -219,25 +219,23 @@ class Work:
 
     def _send_and_record(self, rounds: DrainRounds) -> int | None:
         """Make the change and return its number in the history; None if it could not be written there."""
-        change, history, entry = self.change, self.history, None
+        change, history = self.change, self.history
         reason = "there is no directory for it; set XDG_RUNTIME_DIR, or run as root"
-        with nullcontext() if history is None else history.held():
-            with ThreadPoolExecutor(max_workers=1) as reader:
-                # The switch answers while the entry is made.
-                reading = reader.submit(self.switch.dump_flow_text, change.bridge, only=PROGRAM)
-                try:
-                    entry = None if history is None else self._entry(history)
-                except XenoovsError as error:
-                    reason = str(error)
-                now = replace(change, dump=reading.result())
+        with nullcontext() if history is None else history.held(), ThreadPoolExecutor(max_workers=1) as maker:
+            # The entry is made while the switch answers.
+            making = None if history is None else maker.submit(self._entry, history)
+            now = replace(change, dump=self.switch.dump_flow_text(change.bridge, only=PROGRAM))
             # The bridge may have changed while the user was asked, or while another command held it.
             require_unchanged(now, change.dump, since="the plan above was made", again=self.words.again)
             if self.may_roll_back:
+                # It starts a guard by fork(2), which wants a process of one thread.
+                maker.shutdown()
                 self._apply_with_rollback(rounds)
             else:
                 self.engine.apply(change)
             try:
-                if history is not None and entry is not None:
+                if history is not None and making is not None:
+                    entry = making.result()
                     history.record(entry)
                     return int(entry["number"])
             except (XenoovsError, OSError) as error:
