@@ -33,9 +33,9 @@ from xenoovs.measure.design_flows import (
     OPENFLOW_DESIGNS,
     Design,
     DesignProgram,
+    bucket_weights,
     design_program,
     marked,
-    whole_weights,
 )
 from xenoovs.measure.frames import LoadProfile, client_bits, new_clients, sources
 from xenoovs.measure.run import (
@@ -190,7 +190,7 @@ def running_ipvs(bed: Bed) -> Iterator[None]:
     dpu, service, bridge = bed.dpu, bed.service, bed.balancer.uplinks.bridge
     protocol, vip = service.claim.protocol, own_addresses(service, Family.IPV4, bed.balancer.services)[0]
     assert protocol is not None  # noqa: S101 - `why_no_ipvs` has checked it
-    weights = whole_weights(service)
+    weights = bucket_weights(service)
     with ExitStack() as stack:
         # IPVS has no port ranges: the first port of each.
         for port in (ports.first for ports in service.claim.ports):

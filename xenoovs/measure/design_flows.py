@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import partial
-from math import lcm
 from typing import NamedTuple
 
 from xenoovs.compile.encoding import block_conditions, deliver, destination_is, family_is, rule_of
@@ -37,6 +36,7 @@ from xenoovs.openflow.flow import (
 )
 from xenoovs.openflow.text import render_actions, render_flow
 from xenoovs.partition.block import Block
+from xenoovs.partition.solve import whole_weights
 
 
 class Design(Enum):
@@ -186,21 +186,21 @@ _HASH_SOURCE = ",selection_method=hash,fields(ip_src,ipv6_src)"
 
 
 def _group(number: int, program: ServiceProgram, *, method: str) -> _Part:
-    buckets = {name: render_actions(_hop(program, name)) for name in whole_weights(program.service)}
+    buckets = {name: render_actions(_hop(program, name)) for name in bucket_weights(program.service)}
     flows = tuple(replace(flow, actions=(Foreign(f"group:{number}"),)) for flow in program.classify)
     return _Part(flows, (_render_group(number, program, method, buckets),))
 
 
-def whole_weights(service: Service) -> dict[str, int]:
-    """Return the backends that get clients, with their weights as whole numbers."""
-    weights = {b.name: weight for b, weight in zip(service.backends, service.weights, strict=True) if weight}
-    scale = lcm(*(weight.denominator for weight in weights.values()))
-    divisor = max(1, -(-max(weights.values()) * scale // _MAX_GROUP_WEIGHT))
-    return {name: max(1, int(weight * scale // divisor)) for name, weight in weights.items()}
+def bucket_weights(service: Service) -> dict[str, int]:
+    """Return the backends that get clients, with whole weights that fit into a bucket."""
+    names = (backend.name for backend in service.backends)
+    weights = {name: weight for name, weight in zip(names, whole_weights(service.weights), strict=True) if weight}
+    divisor = -(-max(weights.values()) // _MAX_GROUP_WEIGHT)
+    return {name: max(1, weight // divisor) for name, weight in weights.items()}
 
 
 def _render_group(number: int, program: ServiceProgram, method: str, buckets: Mapping[str, str]) -> str:
-    weights = whole_weights(program.service)
+    weights = bucket_weights(program.service)
     rendered = (f"bucket=weight:{weights[name]},actions={actions}" for name, actions in buckets.items())
     return f"group_id={number},type=select{method},{','.join(rendered)}"
 
@@ -230,7 +230,7 @@ def _learn(number: int, program: ServiceProgram) -> _Part:
     for group, family in _family_groups(number, service):
         fields = _ADDRESS_FIELDS[family] | _PORT_FIELDS.get(service.claim.protocol, {})
         buckets = {}
-        for at, name in enumerate(whole_weights(service), start=1):
+        for at, name in enumerate(bucket_weights(service), start=1):
             backend = f"load:{at:#x}->{_BACKEND.nxm}[]"
             learned = _learned(program, family, (*(f"{field}[]" for field in fields.values()), backend))
             buckets[name] = f"{learned},{backend},resubmit(,{_DELIVERY})"
@@ -281,7 +281,7 @@ def _nat(number: int, program: ServiceProgram, *, uplinks: Uplinks) -> _Part:
     track = (SetField(SERVICE_ID, program.service_id), Foreign(f"ct(table={_TRACKED},{tracked},nat)"))
     flows, groups = [replace(flow, actions=track) for flow in program.classify], []
     for group, family in _family_groups(number, service):
-        found = {name: _address_of(service, name, family) for name in whole_weights(service)}
+        found = {name: _address_of(service, name, family) for name in bucket_weights(service)}
         nat = {
             name: f"ct(commit,table={_DELIVERY},{tracked},nat(dst={_written(address)}))"
             for name, address in found.items()
@@ -303,7 +303,7 @@ def _answers(
     """Yield the flows for answers from these addresses."""
     cookie, source = program.classify[0].cookie, Field.NW_SRC if family is Family.IPV4 else Field.IPV6_SRC
     untranslate = (Foreign(f"ct(table={_ANSWERS},zone={CONNTRACK_ZONE},nat)"),)
-    ports = {program.hop(name).port for name in whole_weights(program.service)} - set(uplinks.ingress)
+    ports = {program.hop(name).port for name in bucket_weights(program.service)} - set(uplinks.ingress)
     for port in sorted(ports):
         match = match_of((family_is(family),), in_port=port)
         yield Flow(FlowKey(_ANSWERS, _FOUND, match), cookie, (Output(uplinks.ingress[0]),))
