@@ -23,10 +23,10 @@ from xenoovs.regex import regex
 
 _MARK = "== "
 _STATISTICS = ("rx_packets", "tx_packets", "rx_dropped", "tx_dropped")
-_PHYSICAL = regex(r"^\s*([rt]x_packets_phy):\s*(\d+)\s*$", re.MULTILINE)
+_PHYSICAL = regex(r"^\s*([rt]x_packets_phy):\s*(\d{1,20})\s*$", re.MULTILINE)
 _TIME = "uptime"
 _UPTIME = regex(rf"^{_TIME} (\d+\.\d+)$", re.MULTILINE)
-_NUMBER = regex(r"^(\w+) (\d+)$", re.MULTILINE)
+_NUMBER = regex(r"^(\w+) (\d{1,20})$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ ovs-ofctl -O OpenFlow14 dump-aggregate "$1" "$2" || exit
 ovs-appctl dpctl/dump-flows -m | grep -E "$3"
 true
 """
-_AGGREGATE = regex(r"^OFPST_AGGREGATE reply .*packet_count=(\d+) byte_count=\d+ flow_count=\d+$", re.MULTILINE)
+_AGGREGATE = regex(r"^OFPST_AGGREGATE reply .*packet_count=(\d{1,20}) byte_count=\d+ flow_count=\d+$", re.MULTILINE)
 _TIMEOUT_S = 60.0
 _LATE_S = 3.0
 """Drivers read the rule counters of their NIC about once a second (mlx5_core: MLX5_FC_STATS_PERIOD)."""
@@ -362,21 +362,25 @@ def read_switch(dpu: Station) -> SwitchReading:
 
 
 def parse_reading(text: str, *, at_s: float) -> SwitchReading:
-    ticks, machine, process, rest = text.split("\n", 3)
-    per_s, cpu = int(ticks), process.rpartition(")")[2].split()
-    lookups = [tuple(map(int, numbers)) for numbers in _LOOKUPS.findall(rest)]
-    resident = re.search(r"VmRSS:\s+(\d+) kB", rest)
-    limit = re.search(r"^limit (\d+)$", rest, re.MULTILINE)
-    return SwitchReading(
-        at_s=at_s,
-        vswitchd_cpu_s=(int(cpu[_UTIME]) + int(cpu[_STIME])) / per_s,
-        softirq_cpu_s=int(machine.split()[_SOFTIRQ]) / per_s,
-        rss_bytes=1024 * int(resident[1]) if resident else 0,
-        kernel_bytes=sum(int(objects) * int(size) for objects, size in _SLAB.findall(rest)),
-        missed=sum(missed for _, missed, _ in lookups),
-        lost=sum(lost for *_, lost in lookups),
-        limit_hits=int(limit[1]) if limit else 0,
-    )
+    """Return the counters in the script's output. Raises MeasureError."""
+    try:
+        ticks, machine, process, rest = text.split("\n", 3)
+        per_s, cpu = int(ticks), process.rpartition(")")[2].split()
+        lookups = [tuple(map(int, numbers)) for numbers in _LOOKUPS.findall(rest)]
+        resident = re.search(r"VmRSS:\s+(\d+) kB", rest)
+        limit = re.search(r"^limit (\d+)$", rest, re.MULTILINE)
+        return SwitchReading(
+            at_s=at_s,
+            vswitchd_cpu_s=(int(cpu[_UTIME]) + int(cpu[_STIME])) / per_s,
+            softirq_cpu_s=int(machine.split()[_SOFTIRQ]) / per_s,
+            rss_bytes=1024 * int(resident[1]) if resident else 0,
+            kernel_bytes=sum(int(objects) * int(size) for objects, size in _SLAB.findall(rest)),
+            missed=sum(missed for _, missed, _ in lookups),
+            lost=sum(lost for *_, lost in lookups),
+            limit_hits=int(limit[1]) if limit else 0,
+        )
+    except (ValueError, IndexError, ArithmeticError):
+        raise MeasureError(f"the counters of ovs-vswitchd cannot be read: {shlex.quote(text[:80])}") from None
 
 
 _TOTALS = """\
@@ -395,7 +399,11 @@ def megaflow_totals(dpu: Station, ports: Iterable[str]) -> dict[str, int]:
     pattern = "|".join(f"in_port\\({re.escape(port)}\\)" for port in ports)
     # The dpu counts them: a hundred thousand megaflows are 40 MB of text.
     done = dpu.try_run("sh", "-c", _TOTALS, "sh", pattern, timeout_s=120.0)
-    numbers = done.stdout.split()
-    if len(numbers) != len(_TOTAL_KEYS) or done.stderr:
-        raise MeasureError(f"the megaflows on {dpu.place.name} cannot be counted: {done.stderr.strip()}")
-    return dict(zip(_TOTAL_KEYS, map(int, numbers), strict=True))
+    try:
+        values = dict(zip(_TOTAL_KEYS, map(int, done.stdout.split()), strict=True))
+    except ValueError:
+        values = {}
+    if not values or done.stderr:
+        why = done.stderr.strip() or shlex.quote(done.stdout[:80])
+        raise MeasureError(f"the megaflows on {dpu.place.name} cannot be counted: {why}")
+    return values

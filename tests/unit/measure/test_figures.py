@@ -19,6 +19,7 @@ from xenoovs.measure.counters import (
     InterfaceCounts,
     SwitchCounts,
     SwitchedFrames,
+    SwitchReading,
     counted_frames,
     parse_counts,
     parse_reading,
@@ -127,6 +128,25 @@ def test_counters_are_read_and_those_that_cannot_be_right_make_a_sample_suspect(
 )
 def test_an_answer_without_counters_is_an_error(parse: Callable[[str], object], text: str, message: str) -> None:
     with pytest.raises(MeasureError, match=message):
+        parse(text)
+
+
+def _reading(text: str) -> SwitchReading:
+    return parse_reading(text, at_s=5.0)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        *((_reading, text) for text in ("", "100\n", TEXT_SWITCH_LOAD.partition(")")[0])),
+        *((_reading, TEXT_SWITCH_LOAD.replace("100", word, 1)) for word in ("x", "0")),
+        (_reading, TEXT_SWITCH_LOAD.replace("1234", "-")),
+        (parse_counts, f"== a\n{STATISTICS}".replace("rx_packets ", f"rx_packets {'9' * 5000}")),
+        (parse_switch_counts, TEXT.replace("32778", "9" * 5000)),
+    ],
+)
+def test_bug_a_damaged_line_of_counters_was_no_plain_error(parse: Callable[[str], object], text: str) -> None:
+    with pytest.raises(MeasureError):
         parse(text)
 
 
