@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any
 
 from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.ovn import chassis_of, use_of
@@ -56,6 +58,20 @@ class Station:
     def try_run(self, *argv: str, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         """Run a command there to its end; see Place.try_run."""
         return self.place.try_run(self.argv(*argv), stdin=stdin, timeout_s=timeout_s, env=self.env)
+
+    def ask(
+        self, program: str, *argv: str, failure: str, hint: str = "", stdin: str = "", timeout_s: float = 30.0
+    ) -> Any:
+        """Run the source of a Python program there, and return the JSON that it prints.
+
+        Raises MeasureError with `failure`, the reason and `hint`.
+        """
+        done = self.try_run("python3", "-I", "-c", program, *argv, stdin=stdin, timeout_s=timeout_s)
+        if done.exit_code == 0:
+            with suppress(ValueError, RecursionError):
+                return json.loads(done.stdout)
+        reason = last_line(done) if done.exit_code else f"it printed {shlex.quote(done.stdout[:80])}"
+        raise MeasureError(f"{failure}: {reason}{hint}")
 
     def undone_at_end(self, *argv: str, stdin: str = "") -> AbstractContextManager[None]:
         """Run a command there at the end of the block, even if this process is killed before."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import cast
 from xenoovs.compile.encoding import rewrites
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.host import Device
-from xenoovs.errors import CommandFailed, CommandMissing, MeasureError
+from xenoovs.errors import CommandMissing, MeasureError
 from xenoovs.measure.bed import Bed, Station, added_flows, first_line, packets_to
 from xenoovs.measure.bench import PACKET_PROGRAM, unanswered
 from xenoovs.measure.counters import (
@@ -284,13 +283,11 @@ class PathBench:
         reflector = backend.start(*argv, self._request(path, Direction.OUT))
         try:
             first_line(reflector, _ANSWER_TIMEOUT_S, f"{path.name} cannot answer on {backend.place.name}")
-            argv = ["python3", "-I", "-c", PACKET_PROGRAM, "ask", asker.interface, str(path.outward)]
-            output = asker.run(*argv, self._request(path, Direction.IN), str(count), timeout_s=120.0).stdout
-        except CommandFailed as failed:
-            raise MeasureError(f"round trips on path {path.name} cannot be measured: {failed.stderr.strip()}") from None
+            argv = ["ask", asker.interface, str(path.outward), self._request(path, Direction.IN), str(count)]
+            failure = f"round trips on path {path.name} cannot be measured"
+            times: list[float] = asker.ask(PACKET_PROGRAM, *argv, failure=failure, timeout_s=120.0)
         finally:
             reflector.end()
-        times: list[float] = json.loads(output)
         return times
 
     def _request(self, path: BedPath, direction: Direction) -> str:

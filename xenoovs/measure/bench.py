@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from xenoovs.dataclass import dataclass
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.display import quantity
-from xenoovs.errors import CommandFailed, MeasureError
 from xenoovs.measure.bed import PKTGEN, Bed, Station
 from xenoovs.measure.counters import (
     CountedFrames,
@@ -286,12 +284,10 @@ def _send_each(
     bed: Bed, profile: LoadProfile, clients: Iterable[tuple[IPAddress, int]], frame_bytes: int, role: str, *words: str
 ) -> tuple[list[float], int]:
     frames = "".join(f"{frame(profile, *client, frame_bytes=frame_bytes).hex()}\n" for client in clients)
-    argv = ["python3", "-I", "-c", PACKET_PROGRAM, role, bed.generator.netns, bed.generator.interface, *words]
-    try:
-        output = bed.generator.place.run(argv, stdin=frames, timeout_s=120.0, env=bed.dpu.env)
-    except CommandFailed as failed:
-        raise MeasureError(f"single packets cannot be measured: {failed.stderr.strip()}") from None
-    found: list[float | None] = json.loads(output.stdout)
+    sender, failure = bed.generator, "single packets cannot be measured"
+    # The program enters the namespaces itself.
+    outside, argv = replace(sender, netns="", env=bed.dpu.env), (role, sender.netns, sender.interface, *words)
+    found: list[float | None] = outside.ask(PACKET_PROGRAM, *argv, failure=failure, stdin=frames, timeout_s=120.0)
     in_time = [round(each, 3) for each in found if each is not None]
     return in_time, len(found) - len(in_time)
 

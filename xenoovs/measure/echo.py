@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,7 +13,7 @@ from typing import cast
 import click
 
 from xenoovs.compile.encoding import deliver
-from xenoovs.errors import CommandFailed, MeasureError
+from xenoovs.errors import MeasureError
 from xenoovs.lab.topology import client_net, used_addresses
 from xenoovs.measure.bed import Bed, added_flows, first_line, packets_to
 from xenoovs.measure.counters import SwitchCounters, read_switch
@@ -162,14 +161,13 @@ def _ask(bed: Bed, address: str, port: int, *, size: int, messages: int, limit_s
         # The clients of a lab have all addresses of their net.
         source = str(ip_network(client_net(family_of(ip_address(address)), used_addresses(bed.balancer)))[1])
     argv = ["ask", source, address, str(port), str(size), str(messages), str(limit_s)]
-    try:
-        output = bed.client.run("python3", "-I", "-c", _SOURCE, *argv, timeout_s=limit_s + 3 * _ANSWER_TIMEOUT_S)
-    except CommandFailed as failed:
-        raise MeasureError(
-            f"no TCP echo of {size} bytes from {address} port {port} to {source}: "
-            f"{failed.stderr.strip()}; is the config applied, and has the client a route to that address by the dpu?"
-        ) from None
-    times: list[float] = json.loads(output.stdout)
+    times: list[float] = bed.client.ask(
+        _SOURCE,
+        *argv,
+        failure=f"no TCP echo of {size} bytes from {address} port {port} to {source}",
+        hint="; is the config applied, and has the client a route to that address by the dpu?",
+        timeout_s=limit_s + 3 * _ANSWER_TIMEOUT_S,
+    )
     return times
 
 

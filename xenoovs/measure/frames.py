@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv6Address
 
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import MeasureError
-from xenoovs.lab.topology import SERVER_NETS, client_net, parse_net, tried_ports, used_addresses
+from xenoovs.lab.topology import SERVER_NETS, client_net, tried_ports, used_addresses
 from xenoovs.model.address import Family, IPAddress, IPNetwork, checksum, parse_mac
 from xenoovs.model.balancer import Balancer, KeyField, Protocol, Service
 from xenoovs.model.packet import own_addresses
@@ -23,7 +23,7 @@ FRAME_BYTES = (64, 68, 128, 256, 512, 1024, 1280, 1518)
 _SHORTEST, _LONGEST = 64, 1518
 _UDP = 17
 _TTL = 64
-_SOURCE_PORT = 1024
+SOURCE_PORT = 1024
 """The source port for services that do not split by it: the first above the system ports (RFC 6335, section 6)."""
 
 
@@ -60,13 +60,14 @@ def load_profile(
         raise MeasureError(f"service {service.name} is in a VLAN and the load has no tags: name another with --service")
     family = sorted(service.claim.families, key=lambda each: each.bits)[0]
     vips = own_addresses(service, family, balancer.services)
+    # The other half of the net is for the client that measures round trips.
+    net, _ = client_net(family, used_addresses(balancer)).subnets()
     return LoadProfile(
         service=service,
         family=family,
         vip=vips[0] if vips else SERVER_NETS[family][1],
         port=tried_ports(service.claim)[0],
-        # The other half of the net is for the client that measures round trips.
-        net=_halves(client_net(family, used_addresses(balancer)))[0],
+        net=net,
         source_mac=source_mac,
         gateway_mac=gateway_mac if service.vip_mac is None else str(service.vip_mac),
         clients=clients,
@@ -76,13 +77,7 @@ def load_profile(
 
 def other_half(profile: LoadProfile) -> IPNetwork:
     """Return the other half of the net of clients, from which the load does not send."""
-    both = _halves(parse_net(f"{profile.net[0]}/{profile.net.prefixlen - 1}"))
-    return next(half for half in both if half != profile.net)
-
-
-def _halves(net: IPNetwork) -> tuple[IPNetwork, IPNetwork]:
-    prefix = net.prefixlen + 1
-    return parse_net(f"{net[0]}/{prefix}"), parse_net(f"{net[net.num_addresses // 2]}/{prefix}")
+    return next(half for half in profile.net.supernet().subnets() if half != profile.net)
 
 
 def _selected(profile: LoadProfile) -> Sequence[int]:
@@ -114,7 +109,7 @@ def sources(profile: LoadProfile) -> list[tuple[IPAddress, int]]:
         address = base
         for bit, position in enumerate(address_bits):
             address = address & ~(1 << position) | (value >> bit & 1) << position
-        port = _SOURCE_PORT
+        port = SOURCE_PORT
         if by_port:
             port = sum((number >> bit & 1) << position for bit, position in enumerate(selected)) or 1 << 15
         found.append((IPv4Address(address) if bits == 32 else IPv6Address(address), port))

@@ -18,7 +18,7 @@ from xenoovs.dataclass import dataclass, field
 from xenoovs.errors import CommandFailed, MeasureError
 from xenoovs.lab.place import RemoteCommand
 from xenoovs.measure.bed import Station
-from xenoovs.measure.frames import FCS_BYTES, LoadProfile, frame, pcap_file, sources
+from xenoovs.measure.frames import FCS_BYTES, SOURCE_PORT, LoadProfile, frame, pcap_file, sources
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import KeyField
 from xenoovs.regex import MULTILINE, regex
@@ -50,10 +50,6 @@ class PacketGenerator:
     directory: str
     files: dict[tuple[LoadProfile, int], str] = field(default_factory=dict)
 
-    def prepare(self, profile: LoadProfile, *, frame_bytes: int) -> None:
-        """Write the frames to the machine before measurements, which would wait for that."""
-        self._file(profile, frame_bytes)
-
     def start(
         self, profile: LoadProfile, *, frame_bytes: int, offered_pps: float | None, seconds_s: float
     ) -> RunningLoad:
@@ -64,13 +60,14 @@ class PacketGenerator:
         else:
             amount = [f"--limit={max(1, round(offered_pps * seconds_s))}"]
         interface = f"--intf1={self.station.interface}"
-        file = self._file(profile, frame_bytes)
+        file = self.prepare(profile, frame_bytes=frame_bytes)
         # Flow statistics would take tcpreplay as long as sending.
         options = ["--quiet", "--preload-pcap", "--no-flow-stats", f"--loop={_ENDLESS}"]
         command = self.station.start("tcpreplay", interface, *options, *rate, *amount, file)
         return RunningLoad(command, seconds_s, _counted)
 
-    def _file(self, profile: LoadProfile, frame_bytes: int) -> str:
+    def prepare(self, profile: LoadProfile, *, frame_bytes: int) -> str:
+        """Write the frames to the machine before measurements, which would wait for that. Return the file."""
         key = (profile, frame_bytes)
         if key not in self.files:
             name = f"{self.directory}/{len(self.files)}-{frame_bytes}.pcap"
@@ -186,14 +183,11 @@ def pktgen_settings(profile: LoadProfile, *, frame_bytes: int) -> list[str]:
         f"dst {profile.vip}",
         f"src_min {first}",
         f"src_max {first + profile.clients - 1}",
-        f"udp_src_min {_PORT}",
-        f"udp_src_max {_PORT}",
+        f"udp_src_min {SOURCE_PORT}",
+        f"udp_src_max {SOURCE_PORT}",
         f"udp_dst_min {profile.port}",
         f"udp_dst_max {profile.port}",
     ]
-
-
-_PORT = 1024
 
 
 LoadGenerator = PacketGenerator | KernelGenerator

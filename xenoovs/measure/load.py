@@ -18,7 +18,7 @@ from xenoovs.compile.program import compile_config
 from xenoovs.dataclass import dataclass
 from xenoovs.display import percent
 from xenoovs.errors import MeasureError
-from xenoovs.measure.bed import Bed, last_line, restored_flows, set_program
+from xenoovs.measure.bed import Bed, restored_flows, set_program
 from xenoovs.measure.bench import LoadBench, TrialResult, load_bench
 from xenoovs.measure.frames import FRAME_BYTES, LoadProfile, other_half, sources
 from xenoovs.measure.run import (
@@ -212,7 +212,7 @@ SPLITS = ("0/100", "50/50", "70/30", "100/0")
 BASE_LOADS = tuple(number / 10 for number in range(10))
 _RATE = "partial_drop_pps"
 
-_SOURCE = Path(__file__).with_name("echo_requests.py")
+_SOURCE = Path(__file__).with_name("echo_requests.py").read_text()
 _FRAME_BYTES = 64
 _REQUESTS_PPS = 100.0
 _SOURCES = 64
@@ -235,11 +235,9 @@ def _ask(bench: LoadBench, *, requests: int, after_s: float = 0.0) -> dict[str, 
         "pps": _REQUESTS_PPS,
         "after_s": after_s,
     }
-    argv = ["python3", "-I", "-c", _SOURCE.read_text()]
-    done = bed.client.try_run(*argv, stdin=f"{json.dumps(job)}\n", timeout_s=requests / _REQUESTS_PPS + _TIMEOUT_S)
-    if done.exit_code:
-        raise MeasureError(f"the client on {bed.client.place.name} ended: {last_line(done)}")
-    answers: dict[str, object] = json.loads(done.stdout)
+    text, timeout_s = f"{json.dumps(job)}\n", requests / _REQUESTS_PPS + _TIMEOUT_S
+    failure = f"the client on {bed.client.place.name} ended"
+    answers: dict[str, object] = bed.client.ask(_SOURCE, failure=failure, stdin=text, timeout_s=timeout_s)
     if answers["error"]:
         raise MeasureError(f"requests to {profile.vip} cannot be sent from {bed.client.place.name}: {answers['error']}")
     return answers

@@ -17,6 +17,7 @@ from xenoovs.compile.encoding import key_of
 from xenoovs.compile.program import BlockFlow, compile_config
 from xenoovs.errors import MeasureError
 from xenoovs.lab.topology import client_net, parse_net, tried_ports, used_addresses
+from xenoovs.measure.frames import SOURCE_PORT
 from xenoovs.model.address import Family, IPAddress, IPNetwork
 from xenoovs.model.balancer import MAX_KEY_BITS, Balancer, KeyField, Protocol, Service
 from xenoovs.model.packet import own_addresses
@@ -85,9 +86,6 @@ def register():
 _LOW_WORD = 0xFFFFFFFF
 """TRex writes at most 32 bits of an address at once."""
 
-_UNPRIVILEGED = 1024
-"""The source port for services that do not split by it: the first above the system ports (RFC 6335, section 6)."""
-
 
 def trex_profile(balancer: Balancer, *, sources: Sequence[IPNetwork], file: str) -> str:
     """Return the Python source of a profile. `sources`: The net of clients for each IP version of the config.
@@ -151,7 +149,7 @@ def _block(
             f"for all of {net}; name a larger net with --sources"
         )
     address = IPv4Address if family is Family.IPV4 else IPv6Address
-    sport, free_sport = (condition.value, 0xFFFF & ~condition.mask) if by_port else (_UNPRIVILEGED, 0)
+    sport, free_sport = (condition.value, 0xFFFF & ~condition.mask) if by_port else (SOURCE_PORT, 0)
     return {
         "name": repr(f"{service.name}-{'v6-' if family is Family.IPV6 else ''}{number}-{block.backend.name}"),
         "pps": str(1 << MAX_KEY_BITS - block.rule.depth),
