@@ -248,7 +248,7 @@ def dying_spine(bed: FabricBed, path: int) -> Iterator[Callable[[float], None]]:
 # The designs that the completion experiment compares: how a DPU chooses a path for its host's tunnel packets.
 
 _ANSWER_PORT, _PROBE_TOS = 4788, 0x20
-_READY_TIMEOUT_S, _POLL_S = 90.0, 0.1
+_READY_TIMEOUT_S, _AGENT_POLL_S = 90.0, 0.1
 _WATCH_S = 0.03
 """Precision of the time at which a path has no block left."""
 
@@ -394,9 +394,9 @@ def _wait_until(is_so: Callable[[], bool], program: RemoteCommand | None) -> Non
         if time.monotonic() > deadline_s:
             raise MeasureError("the agent does not find all paths; `xenoovs paths` on a DPU shows why")
         if program is not None:
-            deque(program.lines(_POLL_S), maxlen=0)
+            deque(program.lines(_AGENT_POLL_S), maxlen=0)
         else:
-            time.sleep(_POLL_S)
+            time.sleep(_AGENT_POLL_S)
 
 
 def _plain() -> Iterator[str]:
