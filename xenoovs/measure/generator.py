@@ -160,7 +160,7 @@ def _counted_by_pktgen(text: str) -> tuple[int, float] | None:
     try:
         output = json.loads(text)
         return int(output["sent"]), float(output["seconds_s"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

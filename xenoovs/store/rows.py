@@ -143,7 +143,7 @@ class StoreTable(Generic[_Value]):
         for column in self.columns:
             try:
                 found[column] = self.parsers.get(column, _plain)(row[column])
-            except ValueError as error:
+            except (RecursionError, ValueError) as error:
                 key = self.key(row)
                 name = "/".join(key) if isinstance(key, tuple) else str(key)
                 raise StoreMalformed(table=self.name, row=name, column=column, reason=str(error)) from None

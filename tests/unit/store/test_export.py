@@ -97,6 +97,8 @@ def test_a_store_with_a_config_is_not_replaced() -> None:
         (("services", 0, "generation"), True, r"services\[0\].generation: true is no whole number"),
         (("services", 0, "name"), "", r"services\[0\].name: 0 characters are not 1 to 128"),
         (("services", 0, "config"), "[]", r"services\[0\].config: not a JSON object"),
+        # Bug: JSON that is nested too deep was a RecursionError, also in a row of the store.
+        (("services", 0, "config"), "[" * 100_000, r"services\[0\].config: \S"),
         (("services", 0, "more"), 1, r'services\[0\]: "more" is no column; it has name, claim'),
         (("dpus", 1, "wave"), 0, r"dpus\[1\].wave: 0 is not 1 to "),
         (("dpus", 1, "rack"), "\ud800", r"dpus\[1\].rack: .* half a character"),
