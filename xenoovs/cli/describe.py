@@ -77,7 +77,7 @@ def describe_command(*, words: tuple[str, ...], config: Path | None) -> None:
         config = config_instead(missing, "xenoovs describe SERVICE/BACKEND --config FILE", config)
     source = "bridge" if found is None else "agent"
     if found is None:
-        assert config is not None  # noqa: S101  # or an agent is missing
+        assert config is not None  # noqa: S101 - `config_instead` has found one
         balancer = balancer or load_resolved(config, of_dpu=True)
         switch = reach()
         found = _from_bridge(balancer, switch, where_of(switch.endpoint, config))
